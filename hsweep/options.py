@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from hsweep.errors import UserError, shown, unknown_name
+from hsweep.secrets import refuse_secrets
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -233,9 +235,26 @@ def _named_values(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [as_value(item) for item in parse_values(values)] if is_whole else []
 
 
+def _read_storage(value: Any) -> str:
+    """Return a storage as an absolute folder or a URI: a relative folder differs between nodes."""
+    storage = str(value)
+    if not storage:
+        raise click.BadParameter("a storage is a folder or a URI, not an empty text; leave it out")
+    if "://" not in storage:
+        return str(Path(storage).expanduser().absolute())
+    refuse_secrets(
+        [storage],
+        "--storage",
+        "Give keys to every node another way: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "
+        "profile, or the role of the machine.",
+    )
+    return storage
+
+
 DURATION: Final = OptionType("duration", _read_duration)
 COUNT: Final = OptionType("count", _read_count)
 BYTES: Final = OptionType("bytes", functools.partial(_read_count, unit="b?"))
 SETTING: Final = OptionType("name=value", _read_setting)
 TAG: Final = OptionType("name=value", _read_tag)
+STORAGE: Final = OptionType("storage", _read_storage)
 AXIS_VALUES: Final = OptionType("name=value,...", _read_axis_values)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.command_line import running_command
-from hsweep.commands.options import complete_study, home_option, json_option, refuse_options
+from hsweep.commands.options import (
+    complete_study,
+    from_option,
+    home_of,
+    home_option,
+    json_option,
+    refuse_options,
+)
 from hsweep.commands.output import console_for, print_json
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
@@ -114,6 +121,7 @@ def _parameter(option: "Option") -> click.Option:
 @click.option(
     "--report", "with_report", is_flag=True, help="Also write the report, of a table beside it."
 )
+@from_option
 @home_option
 @json_option
 def analyze(
@@ -121,6 +129,7 @@ def analyze(
     table: Path | None,
     out: Path | None,
     with_report: bool,
+    storage: str | None,
     home: Home,
     as_json: bool,
     **options: Any,
@@ -150,6 +159,7 @@ def analyze(
             report = _table_report(table, runs, answer, kind, options)
     else:
         assert study_name is not None
+        home = home_of(study_name, home, storage)
         answer = _of_study(study_name, home, kind, options, with_report=with_report)
     if out is not None:
         write_answer(answer, out)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hsweep.commands.options import home_option, json_option
+from hsweep.commands.options import from_option, home_option, json_option
 from hsweep.commands.output import NO_STUDY, console_for, minute, print_json, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
+@from_option
 @home_option
 @json_option
-def list_(home: Home, as_json: bool) -> None:
-    """List the studies of the home."""
+def list_(storage: str | None, home: Home, as_json: bool) -> None:
+    """List the studies of the home, or of a storage as they were last noted there."""
     from hsweep.record.study import StudyFolder, list_studies
 
     rows: list[dict[str, Any]] = []
-    for paths in list_studies(home):
+    if storage is not None:
+        from hsweep.record.mirror import stored_studies
+
+        rows = stored_studies(storage)
+    for paths in list_studies(home) if storage is None else ():
         try:
             rows.append(StudyFolder.open(home, paths.name).status())
         except Exception as error:  # whatever has become of its files, the others are listed
@@ -33,7 +38,7 @@ def list_(home: Home, as_json: bool) -> None:
     elif rows:
         _show_studies(console_for(as_json=False), rows)
     else:
-        click.echo(NO_STUDY.format(home=home.root))
+        click.echo(NO_STUDY.format(home=storage or home.root))
 
 
 def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:

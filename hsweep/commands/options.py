@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
-from hsweep.options import OptionType, option_of, options_of
+from hsweep.options import STORAGE, OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
@@ -77,6 +77,24 @@ home_option = click.option(
     show_default="./hsweep-home",
     help="Where studies, the MLflow store and measured speeds are kept.",
 )
+
+
+from_option = click.option(
+    "--from",
+    "storage",
+    type=STORAGE,
+    metavar="URI",
+    help="Begin from the study's copy in this storage (a folder or URI).",
+)
+
+
+def home_of(study_name: str, home: Home, storage: str | None) -> Home:
+    """Return the home to read a study from: that given, or one with its copy in a storage."""
+    if storage is None:
+        return home
+    from hsweep.record.mirror import copied_home
+
+    return copied_home(storage, study_name)
 
 
 def _keep_json_alone(ctx: click.Context, param: click.Parameter, value: bool) -> bool:

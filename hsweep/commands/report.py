@@ -4,7 +4,14 @@ from pathlib import Path
 
 import click
 
-from hsweep.commands.options import home_option, json_option, study_argument, tracking_option
+from hsweep.commands.options import (
+    from_option,
+    home_of,
+    home_option,
+    json_option,
+    study_argument,
+    tracking_option,
+)
 from hsweep.commands.output import print_json
 from hsweep.paths import Home
 
@@ -12,11 +19,17 @@ from hsweep.paths import Home
 @click.command()
 @study_argument
 @click.option("--figures", type=click.Path(path_type=Path), help="Also write PNG, SVG and PDF.")
+@from_option
 @home_option
 @tracking_option
 @json_option
 def report(
-    study_name: str, figures: Path | None, home: Home, tracking_uri: str | None, as_json: bool
+    study_name: str,
+    figures: Path | None,
+    storage: str | None,
+    home: Home,
+    tracking_uri: str | None,
+    as_json: bool,
 ) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.ask import answer_study
@@ -24,6 +37,7 @@ def report(
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
 
+    home = home_of(study_name, home, storage)
     study = StudyFolder.open(home, study_name)
     target = target_of(study, home, tracking_uri)
     with study.reading() as tables:

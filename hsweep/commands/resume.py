@@ -5,6 +5,7 @@ import click
 from hsweep.commands.options import (
     NOTHING_NEW,
     data_root_option,
+    from_option,
     home_option,
     json_option,
     study_argument,
@@ -20,10 +21,13 @@ from hsweep.signals import explain_interrupt
 @study_argument
 @data_root_option
 @options_of(RunOptions, "options")
+@from_option
 @home_option
 @json_option
 @explain_interrupt(NOTHING_NEW)
-def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> None:
+def resume(
+    study_name: str, options: RunOptions, storage: str | None, home: Home, as_json: bool
+) -> None:
     """Go on with STUDY as it is on record: finished trials stay, the others continue from their
     checkpoints. `hsweep run` goes on with an edited sweep."""
     from hsweep.terminal import print_step
@@ -37,6 +41,10 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     from hsweep.running.start import start_early
     from hsweep.tracking.target import target_of
 
+    if storage is not None:
+        from hsweep.record.mirror import bring
+
+        bring(storage, study_name, home)
     study = StudyFolder.open_to_run(home, study_name)
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)

@@ -10,7 +10,13 @@ import click
 
 from hsweep.command_line import command
 from hsweep.commands.model import weights_json, weights_lines
-from hsweep.commands.options import home_option, json_option, study_argument
+from hsweep.commands.options import (
+    from_option,
+    home_of,
+    home_option,
+    json_option,
+    study_argument,
+)
 from hsweep.commands.output import console_for, minute, print_json, quantity, shortened, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -40,6 +46,7 @@ _MAX_POINTS: Final = 20_000
     "--best", type=click.IntRange(1), metavar="N", help="The N best that finished, best first."
 )
 @click.option("--errors", is_flag=True, help="What each failed attempt raised, in full.")
+@from_option
 @home_option
 @json_option
 def show(
@@ -48,6 +55,7 @@ def show(
     all_trials: bool,
     best: int | None,
     errors: bool,
+    storage: str | None,
     home: Home,
     as_json: bool,
 ) -> None:
@@ -63,6 +71,7 @@ def show(
         raise UserError("--all lists every trial, --best some of them; leave one out")
     if (trial is not None or errors) and best is not None:
         raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
+    home = home_of(study_name, home, storage)
     console = console_for(as_json=as_json)
     submission = Submissions(home.submissions(study_name))
     if submission.jobs() and not holds_a_study(home.study(study_name)):
@@ -197,6 +206,7 @@ def _show_study(
     from hsweep.design.labels import varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
+    from hsweep.record.mirror import mirror_line
     from hsweep.record.study import CLOSELY
     from hsweep.record.summary import (
         composition_lines,
@@ -268,6 +278,8 @@ def _show_study(
         lines.append(status["search_end"])
     if (share := status["data_wait_share"]) is not None:
         lines.append(f"{share:.1%} of the training time was waiting for data")
+    if line := mirror_line(study.paths):
+        lines.append(line)
     for line in lines:
         console.print(line)
 

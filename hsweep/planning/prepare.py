@@ -96,6 +96,10 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
         if sweep_file.resolve() == paths.sweep_source and holds_a_study(paths):
             manifest = StudyFolder.at(paths).manifest
             siblings, own_folders = Path(manifest.sweep_folder), map(Path, manifest.own_folders)
+            # Of a study from another machine, whose folder may be missing or another one here.
+            brought = [file.relative_to(paths.code) for file in paths.code.rglob("*")]
+            if brought and not all((siblings / file).exists() for file in brought):
+                siblings = paths.code
     with contextlib.redirect_stdout(sys.stderr):
         return load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
 

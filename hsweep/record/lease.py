@@ -110,6 +110,8 @@ class Lease:
         number: of the segment of the log that this process writes.
         seconds_left: until all is trained, for those who ask; None where that is not known.
         lost: called from another thread when another process has taken the study.
+        confirm: makes sure that all that is on record by now is safe, and still this process's;
+            raises what ``beat`` raises.
     """
 
     def __init__(self, paths: StudyPaths, holder: Holder, number: int) -> None:
@@ -118,6 +120,8 @@ class Lease:
         self.lost: Callable[[FencedError], object] = lambda _error: None
         self._paths, self._holder = paths, holder
         self._last_beat, self._is_lost = _boot_time(), False
+        self._fence: FencedError | None = None
+        self.confirm: Callable[[], object] = self.beat
         self._lock, self._released = threading.Lock(), threading.Event()
 
     def beat(self, *, is_last: bool = False) -> None:
@@ -156,7 +160,14 @@ class Lease:
         if at_once or self._is_lost or _boot_time() - self._last_beat > LEASE_SECONDS / 2:
             self._look()
 
+    def fence(self, error: FencedError) -> None:
+        """End this process's hold: another one goes on with a copy of the study."""
+        self._fence, self._is_lost = error, True
+        self.lost(error)
+
     def _look(self) -> None:
+        if self._fence is not None:
+            raise self._fence
         if self._released.is_set():
             raise FencedError(f"this process no longer holds the study {self._paths.name!r}")
         if segment_files(self._paths.journal)[self.number :]:
@@ -210,10 +221,13 @@ def _take(paths: StudyPaths) -> Lease:
     return Lease(paths, holder, number)
 
 
-def refuse_held(paths: StudyPaths) -> None:
+def refuse_held(paths: StudyPaths, refresh: Callable[[], object] = lambda: None) -> None:
     """Refuse a study that a living process holds, or whose folder cannot be written to.
 
     To see whether a process on another machine lives takes as long as a lease.
+
+    Args:
+        refresh: called before the note of its holder is read, which it may write.
 
     Raises:
         UserError: it is held, or cannot be written to.
@@ -225,6 +239,7 @@ def refuse_held(paths: StudyPaths) -> None:
             file.write(bytes(4096))
     except OSError as error:
         raise _not_writable(paths, error) from error
+    refresh()
     holder = _last_holder(paths)
     if holder is None or holder.is_released or holder in _dead:
         return
@@ -236,7 +251,7 @@ def refuse_held(paths: StudyPaths) -> None:
         f"{paths.name} was last run by {holder}: waiting up to {LEASE_SECONDS:.0f} s for a sign of "
         "life"
     )
-    later = _changed(paths, holder)
+    later = _changed(paths, holder, refresh)
     if later is not None and not later.is_released:
         raise _held_by(paths, later)
     if later is None:
@@ -248,12 +263,13 @@ _dead: Final[set[Holder]] = set()
 """The last notes of processes that gave no sign of life after them: it takes time to see that."""
 
 
-def _changed(paths: StudyPaths, holder: Holder) -> Holder | None:
+def _changed(paths: StudyPaths, holder: Holder, refresh: Callable[[], object]) -> Holder | None:
     """Return the note of a study's holder once it is another; None if it stays for a lease."""
     end = _boot_time() + LEASE_SECONDS
     while True:
         # Before the note is read: this process may be frozen as well.
         is_over = _boot_time() >= end
+        refresh()
         if (later := _last_holder(paths)) != holder:
             return later
         if is_over:

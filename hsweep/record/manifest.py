@@ -1,5 +1,6 @@
 """The manifest of a study: its sweep and options, and all later additions and edits."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class Manifest:
     @property
     def study_id(self) -> str:
         """Tells the study from every other one of its name."""
-        return f"{self.name}-{self.created!r}"
+        return hashlib.sha256(f"{self.name}\n{self.created!r}".encode()).hexdigest()[:32]
 
     @property
     def accepted_code(self) -> dict[str, str]:

@@ -1,48 +1,450 @@
-"""A study's copy in its storage: whose it is."""
+"""The copy of a study's log in its storage, from which it goes on when its machine is lost.
 
+``STORAGE/STUDY/journal/`` holds the segments of the log in parts of whole lines, whose names say
+what they hold: ``SEGMENT-OWNER-START-END.jsonl``. A part is written once; where its segment has
+grown a longer part takes its place. So a copy is whole at every instant, whatever a slow or late
+writer does.
+
+Machines without a file system in common cannot begin a segment exclusively. Each writes its own,
+and of several segments of one number the one with the smallest owner counts: every driver looks for
+segments of others each time it copies, and ends where one counts instead of its own.
+"""
+
+import contextlib
+import hashlib
 import json
+import os
 import platform
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
-from hsweep.errors import UserError
-from hsweep.paths import Home, below
+from rich.console import Console
+
+from hsweep.command_line import command
+from hsweep.errors import FencedError, UserError
+from hsweep.files import replacing, write_json
+from hsweep.paths import Home, StudyPaths, below, node_folder
+from hsweep.record.journal import Journal
+from hsweep.record.lease import Lease, read_holder, refuse_held
+from hsweep.record.log import owner_of, segment_file, segment_files
 from hsweep.record.manifest import Manifest
+from hsweep.record.study import StudyFolder, holds_a_study
+from hsweep.terminal import print_step
 from hsweep.training.storage import StorageError, Store
 
-OWNER = "study.json"
-"""Says which study a folder of a storage belongs to."""
+COPY_SECONDS: Final = 5.0
+"""How often a running study is copied."""
+_STATUS_SECONDS: Final = 30.0
+_SILENT_SECONDS: Final = 120.0
+"""After so long without news a study in a storage is taken for one that does not run."""
+_CLOSING_SECONDS: Final = 30.0
+_PART_BYTES: Final = 4_000_000
+_TRIES: Final = 5
+_PART: Final = re.compile(r"(\d{6,})-(\w+)-(\d+)-(\d+)\.jsonl")
+_JOURNAL, _HOLDER, _OWNER = "journal", "journal/holder.json", "study.json"
+_STATUS, _CODE = "status.json", "code.json"
 
 
-def check_storage(manifest: Manifest) -> None:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The bytes of a segment from ``start`` to ``end``."""
+
+    segment: int
+    owner: str
+    start: int
+    end: int
+
+    @property
+    def file(self) -> str:
+        span = f"{self.start:012}-{self.end:012}"
+        return f"{_JOURNAL}/{self.segment:06}-{self.owner}-{span}.jsonl"
+
+
+def _store(storage: str, name: str, patience: float = 0.0) -> Store:
+    return Store(below(storage, name), f"the copy of the study {name!r}", patience)
+
+
+def _segments(store: Store) -> dict[int, list[_Part]]:
+    """Return the parts that make up each segment of a copy, in their order."""
+    matches = filter(None, map(_PART.fullmatch, store.sizes(_JOURNAL)))
+    parts = [_Part(int(m[1]), m[2], int(m[3]), int(m[4])) for m in matches]
+    segments: dict[int, list[_Part]] = {}
+    for part in sorted(parts, key=lambda part: (part.segment, part.owner, part.start, -part.end)):
+        chain = segments.setdefault(part.segment, [])
+        end = chain[-1].end if chain else 0
+        if part.start <= end < part.end and (not chain or part.owner == chain[0].owner):
+            chain.append(part)
+    return {number: chain for number, chain in segments.items() if chain}
+
+
+def _owner_id(segment: Path) -> str:
+    """Return what tells a segment from others of its number: its owner, or for the first one,
+    which was there before the study, how it begins."""
+    if owner := owner_of(segment).get("id"):
+        return str(owner)[:12]
+    with segment.open("rb") as file:
+        return hashlib.sha256(file.readline() + file.readline()).hexdigest()[:12]
+
+
+def check_storage(manifest: Manifest, paths: StudyPaths) -> None:
     """Refuse a study's storage before anything is recorded.
 
     Raises:
-        UserError: nothing can be written there, or another study has the folder.
+        UserError: nothing can be written there, another study has the folder, or the study has
+            gone on from there on another machine.
     """
     assert manifest.storage is not None
     Store(manifest.storage, patience=0).check_writable()
-    folder = below(manifest.storage, manifest.name)
-    content = Store(folder).read(OWNER)
-    if content is None:
-        return
-    try:
-        owner = json.loads(content)
-        study, place = owner["study"], f"{owner['home']} on {owner['host']}"
-    except (ValueError, KeyError, TypeError):
-        study, place = "", "a home that its study.json does not tell"
-    if study != manifest.study_id:
+    with _as_user_errors():
+        _refuse_other(manifest, paths, _store(manifest.storage, manifest.name))
+
+
+def _refuse_other(manifest: Manifest, paths: StudyPaths, store: Store) -> None:
+    """Refuse a copy of another study, or of more of this one than there is here."""
+    resume = command("resume", manifest.name, "--from", manifest.storage, home=paths.home)
+    remedy = f"go on with that by `{resume}`"
+    owner = _owner_of(store)
+    if owner and owner["study"] != manifest.study_id:
         raise UserError(
-            f"{folder} belongs to another study called {manifest.name!r}, of {place}; go on with "
-            f"that one by `hsweep resume {manifest.name} --from {manifest.storage}`, choose "
-            "another name with --study NAME, or remove that folder"
+            f"{store.root} belongs to another study called {manifest.name!r}, of {owner['home']} "
+            f"on {owner['host']}; {remedy}, choose another name with --study NAME, or remove that "
+            "folder"
         )
+    for number, chain in _segments(store).items():
+        file = segment_file(paths.journal, number)
+        is_here = file.exists() and _owner_id(file) == chain[0].owner
+        if not is_here or file.stat().st_size < chain[-1].end:
+            raise UserError(
+                f"{store.root} has more of the study {manifest.name!r} than {paths.root}: it was "
+                f"run from another home; {remedy}"
+            )
 
 
-def mark_storage(manifest: Manifest, home: Home) -> None:
-    """Write down that a folder of the storage is this study's; UserError if that fails."""
-    assert manifest.storage is not None
-    owner = {"study": manifest.study_id, "home": str(home.root), "host": platform.node()}
+def remove_copy(storage: str, name: str, home: Path) -> None:
+    """Remove all that a study has in a storage, if that is of this home: it may have gone on from
+    there in another one."""
+    store = _store(storage, name)
+    if _owner_of(store).get("home", str(home)) == str(home):
+        for folder in ("checkpoints", "weights", "ray", "trials", _JOURNAL):
+            store.remove_folder(folder)
+        for file in (_OWNER, _STATUS, _CODE):
+            store.remove(file)
+
+
+def _owner_of(store: Store) -> dict[str, str]:
+    """Return which study, home and host a copy is of; an empty one if there is none."""
+    if (content := store.read(_OWNER)) is None:
+        return {}
+    note = dict.fromkeys(("study", "home", "host"), "unknown")
+    with contextlib.suppress(ValueError, TypeError):
+        note |= json.loads(content)
+    return note
+
+
+@contextlib.contextmanager
+def _as_user_errors() -> Iterator[None]:
     try:
-        store = Store(below(manifest.storage, manifest.name), "the study's copy")
-        store.write(OWNER, json.dumps(owner).encode())
+        yield
     except StorageError as error:
         raise UserError(str(error)) from error
+
+
+class Mirror:
+    """Keeps the copy of a study that this process holds up to date, from a thread of its own.
+
+    Args:
+        code: the files that the sweep imports, by their paths from the sweep's folder.
+
+    Attributes:
+        problem: why the last copying failed; empty if it did not.
+    """
+
+    def __init__(self, study: StudyFolder, lease: Lease, code: Mapping[str, Path]) -> None:
+        assert study.manifest.storage is not None
+        self._study, self._lease, self._code = study, lease, code
+        self._store = _store(study.manifest.storage, study.name)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="hsweep-mirror", daemon=True)
+        self._has_begun, self._next_status = False, 0.0
+        self.problem = ""
+
+    def start(self) -> None:
+        """Claim the storage for this process, and copy from now on.
+
+        Raises:
+            FencedError: another process goes on from there.
+        """
+        with contextlib.suppress(OSError):
+            self.copy()
+        self._lease.confirm = self._confirm
+        self._thread.start()
+
+    def _confirm(self) -> None:
+        """Make sure that what is on record outlives this machine (see ``Lease.confirm``)."""
+        self._lease.beat()
+        self.copy()
+
+    def copy(self, *, is_last: bool = False) -> None:
+        """Bring the copy up to date; ``is_last`` says in it that the study no longer runs.
+
+        Raises:
+            FencedError: another process goes on from the copy.
+            OSError: the storage does not work.
+        """
+        with self._lock:
+            try:
+                self._copy(is_last=is_last)
+                self.problem = ""
+            except OSError as error:
+                self.problem = str(error)
+                raise
+            finally:
+                self._tell()
+
+    def _copy(self, *, is_last: bool) -> None:
+        paths, store = self._study.paths, self._store
+        copied = _segments(store)
+        for file in segment_files(paths.journal)[: self._lease.number]:
+            number, owner = int(file.stem), _owner_id(file)
+            chain = copied.pop(number, [])
+            if chain and chain[0].owner != owner:
+                self._fence(number)
+            self._copy_segment(file, number, owner, chain)
+        if copied:
+            self._fence(max(copied))
+        if not self._has_begun:
+            owner_note = {"study": self._study.manifest.study_id, "home": str(paths.home)}
+            store.write(_OWNER, json.dumps({**owner_note, "host": platform.node()}).encode())
+            store.write(_CODE, json.dumps(_texts(self._code)).encode())
+            self._has_begun = True
+        if (holder := read_holder(paths)) is not None:
+            note = asdict(replace(holder, is_released=is_last))
+            store.write(_HOLDER, json.dumps(note).encode())
+        if is_last or time.monotonic() >= self._next_status:
+            self._next_status = time.monotonic() + _STATUS_SECONDS
+            status = {**self._study.status(runs=not is_last), "time": time.time()}
+            store.write(_STATUS, json.dumps(status, default=str).encode())
+
+    def _copy_segment(self, file: Path, number: int, owner: str, chain: list[_Part]) -> None:
+        """Copy what a segment has more than its parts in the storage."""
+        last = chain[-1] if chain else None
+        start, end = (last.start, last.end) if last is not None else (0, 0)
+        if file.stat().st_size <= end:
+            return
+        with file.open("rb") as opened:
+            while opened.seek(start) == start and (content := opened.read(_PART_BYTES)):
+                # Half a line may be taken back.
+                content = content[: content.rfind(b"\n") + 1] or content + opened.readline()
+                if not content.endswith(b"\n"):
+                    return
+                if start + len(content) > end:
+                    part = _Part(number, owner, start, start + len(content))
+                    self._store.write(part.file, content)
+                    if last is not None and last.start == start:
+                        self._store.remove(last.file)
+                start += len(content)
+
+    def _fence(self, number: int) -> None:
+        error = FencedError(
+            f"another driver goes on with the study {self._study.name!r} from its copy in "
+            f"{self._store.root} (segment {number}); this one ends. What it has recorded since "
+            "does not count"
+        )
+        self._lease.fence(error)
+        raise error
+
+    def _serve(self) -> None:
+        while not self._closed.wait(COPY_SECONDS):
+            try:
+                self.copy()
+            except FencedError:
+                return
+            except Exception as error:  # the next copying tries again
+                self.problem = str(error)
+
+    def _tell(self) -> None:
+        with contextlib.suppress(OSError):
+            note = {"storage": self._store.root, "time": time.time(), "problem": self.problem}
+            write_json(self._study.paths.mirror, note)
+
+    def close(self) -> None:
+        """Copy what is left, which may take half a minute, and stop; failures are told by
+        ``problem``."""
+        self._closed.set()
+        end = time.monotonic() + _CLOSING_SECONDS
+        while True:
+            with contextlib.suppress(OSError, FencedError):
+                self.copy(is_last=True)
+            if not self.problem or time.monotonic() > end:
+                return
+            time.sleep(1.0)
+
+
+@contextlib.contextmanager
+def mirroring(
+    study: StudyFolder, journal: Journal, code: Mapping[str, Path], console: Console
+) -> Iterator[None]:
+    """Copy a study into its storage within this context; without a storage do nothing.
+
+    Raises:
+        FencedError: another process goes on with the copy.
+    """
+    if study.manifest.storage is None or journal.lease is None:
+        yield
+        return
+    mirror = Mirror(study, journal.lease, code)
+    mirror.start()
+    try:
+        yield
+    finally:
+        mirror.close()
+        if line := mirror_line(study.paths):
+            console.print(line, style="yellow", soft_wrap=True)
+
+
+def mirror_line(paths: StudyPaths) -> str:
+    """Return how the copy of a study stands, empty if all is well or it has none."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        note = json.loads(paths.mirror.read_text("utf-8"))
+        if note["problem"]:
+            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(note["time"]))
+            return f"the copy in {note['storage']} is not up to date ({since}): {note['problem']}"
+    return ""
+
+
+# Reading a copy.
+
+
+def copied_home(storage: str, name: str) -> Home:
+    """Return a home on this machine's disk with the study of this name as it is in a storage: its
+    record, of which what is new is fetched, without checkpoints and weights.
+
+    Raises:
+        UserError: there is no such study, or it cannot be read.
+    """
+    home = Home(node_folder() / "mirrors" / hashlib.sha256(storage.encode()).hexdigest()[:12])
+    paths = home.study(name)
+    with _as_user_errors():
+        store = _store(storage, name)
+        if not _segments(store):
+            names = ", ".join(Store(storage, "copies", 0).folders()) or "none"
+            raise UserError(f"no study called {name!r} has a copy in {storage}; there: {names}")
+        _fetch(store, paths.journal)
+    return home
+
+
+def stored_studies(storage: str) -> list[dict[str, Any]]:
+    """Return how each study with a copy in a storage stood when that was last noted; UserError if
+    it cannot be read."""
+    rows = []
+    try:
+        for name in Store(storage, "copies", 0).folders():
+            content = _store(storage, name).read(_STATUS)
+            if content is not None:
+                status = json.loads(content)
+                if status["state"] == "running" and time.time() - status["time"] > _SILENT_SECONDS:
+                    status["state"] = "interrupted"
+                rows.append({**status, "folder": below(storage, name)})
+    except (StorageError, ValueError, KeyError) as error:
+        raise UserError(f"{storage} cannot be read: {error}") from error
+    return sorted(rows, key=lambda row: -row["created"])
+
+
+def bring(storage: str, name: str, home: Home) -> StudyFolder:
+    """Bring a study from its copy in a storage into a home, to go on with it there; where the home
+    has it, what the home lacks.
+
+    Raises:
+        UserError: there is no such study, it cannot be read, or a living process runs it.
+    """
+    copy, store = copied_home(storage, name).study(name), _store(storage, name)
+
+    def refresh() -> None:
+        with contextlib.suppress(StorageError):
+            _fetch_holder(store, copy.journal)
+
+    refuse_held(copy, refresh)
+    paths = home.create().study(name)
+    with _as_user_errors():
+        _fetch(store, copy.journal)
+        if holds_a_study(paths):
+            refuse_held(paths)
+            _fetch(store, paths.journal)
+        else:
+            draft = StudyPaths(home.studies / f".{name}.{os.getpid()}.tmp")
+            shutil.copytree(copy.journal, draft.journal)
+            _write_code(json.loads(store.read(_CODE) or b"{}"), draft.code)
+            draft.root.rename(paths.root)
+        lost = Home(Path(_owner_of(store).get("home", "/")))
+    study = StudyFolder.at(paths)
+    manifest = replace(study.manifest, storage=storage)
+    if manifest.tracking_uri == lost.default_tracking_uri and not lost.mlflow_database.exists():
+        manifest = replace(manifest, tracking_uri=home.default_tracking_uri)
+    if manifest != study.manifest:
+        with study.writer() as journal:
+            study.record_manifest(journal, manifest)
+    return study
+
+
+def _fetch(store: Store, folder: Path) -> None:
+    """Bring the folder of a log up to its copy; segments that do not count are set aside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for _ in range(_TRIES):
+        if all(
+            _fetch_segment(store, folder, chain) for _, chain in sorted(_segments(store).items())
+        ):
+            break
+    _fetch_holder(store, folder)
+
+
+def _fetch_segment(store: Store, folder: Path, chain: Iterable[_Part]) -> bool:
+    """Fetch what the file of a segment lacks; return whether all parts were still there."""
+    for part in chain:
+        file = segment_file(folder, part.segment)
+        if not part.start and file.exists() and _owner_id(file) != part.owner:
+            for other in segment_files(folder)[part.segment - 1 :]:
+                aside = other.rename(f"{other}.{_owner_id(other)}")
+                print_step(f"the study went on elsewhere: {other} does not count, kept as {aside}")
+        size = file.stat().st_size if file.exists() else 0
+        if part.end <= size:
+            continue
+        if (content := store.read(part.file)) is None:
+            return False
+        if not size:
+            with replacing(file) as draft:
+                draft.write_bytes(content)
+        else:
+            with file.open("r+b") as opened:
+                opened.seek(part.start)
+                opened.write(content)
+    return True
+
+
+def _fetch_holder(store: Store, folder: Path) -> None:
+    content = store.read(_HOLDER)
+    if content is not None:
+        with replacing(folder / "holder.json") as draft:
+            draft.write_bytes(content)
+
+
+def _texts(files: Mapping[str, Path]) -> dict[str, str]:
+    texts = {}
+    for name, file in files.items():
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            texts[name] = file.read_text("utf-8")
+    return texts
+
+
+def _write_code(texts: Mapping[str, str], folder: Path) -> None:
+    for name, text in texts.items():
+        file = folder / name
+        if ".." in Path(name).parts or not file.is_relative_to(folder):
+            raise UserError(f"the copy of the study has code outside its own folder: {name!r}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")

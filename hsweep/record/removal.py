@@ -7,12 +7,8 @@ from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
 from hsweep.record.index import remove_index
 from hsweep.record.lease import holding
-from hsweep.record.mirror import OWNER
+from hsweep.record.mirror import remove_copy
 from hsweep.record.study import StudyFolder
-from hsweep.training.storage import Store
-
-_STORED = ("checkpoints", "weights", "ray", "trials")
-"""Folders of a study in its storage, where it has one."""
 
 
 def loss_lines(paths: StudyPaths) -> list[str]:
@@ -48,7 +44,7 @@ def remove(paths: StudyPaths) -> None:
             with contextlib.suppress(UserError):
                 storage = StudyFolder.at(paths).manifest.storage
                 if storage is not None:
-                    _remove_stored(below(storage, paths.name))
+                    remove_copy(storage, paths.name, paths.home)
             shutil.rmtree(trash, ignore_errors=True)
             remove_index(paths.index)
             paths.root.rename(trash)
@@ -58,10 +54,3 @@ def remove(paths: StudyPaths) -> None:
             "command again"
         ) from error
     shutil.rmtree(trash, ignore_errors=True)
-
-
-def _remove_stored(root: str) -> None:
-    files = Store(root)
-    for name in _STORED:
-        files.remove_folder(name)
-    files.remove(OWNER)

@@ -299,13 +299,14 @@ class StudyFolder:
         write_table(trials, self.paths.trials_table)
         write_table(reports, self.paths.reports_table)
 
-    def status(self) -> dict[str, Any]:
-        running = self.is_running()
+    def status(self, *, runs: bool | None = None) -> dict[str, Any]:
+        """Return how the study stands; ``runs`` where it is known whether a process runs it."""
+        running = self.is_running() if runs is None else runs
         with self.journal() as journal, journal.snapshot():
             totals = journal.totals()
             if self.manifest.training:  # when it waits for data is not known
                 totals["data_wait_share"] = None
-            search_end, runs = journal.meta(SEARCH_END), journal.num_runs()
+            search_end, num_runs = journal.meta(SEARCH_END), journal.num_runs()
         # One that ended before its trials were recorded has none.
         has_trials = any(totals[status] for status in TrialStatus)
         is_open = not has_trials or totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING]
@@ -317,7 +318,7 @@ class StudyFolder:
             "state": state,
             "created": self.manifest.created,
             **totals,
-            "runs": runs,
+            "runs": num_runs,
             "search_end": search_end,
             "folder": str(self.paths.root),
         }

@@ -338,8 +338,10 @@ def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int)
     """
     scouts, unit = manifest.scouts, str(manifest.budget["unit"])
     size = Size.of(trials, manifest.question or {}, scouts)
-    budgets = budgets_in_words((trial.budget for trial in trials), unit)
-    lines = [f"{size}: {counted(runs, 'run')} {budgets}"] if trials else []
+    lines = []
+    if trials:  # a study may have been killed before they were recorded
+        budgets = budgets_in_words((trial.budget for trial in trials), unit)
+        lines.append(f"{size}: {counted(runs, 'run')} {budgets}")
     if scouts:
         seeds = "seed 0" if scouts == 1 else f"seeds 0 to {scouts - 1}"
         lines.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from hsweep.errors import UserError, shown
-from hsweep.options import DURATION, TAG, option
+from hsweep.options import DURATION, STORAGE, TAG, option
 from hsweep.secrets import refuse_secrets
 from hsweep.tracking.target import FURTHER
 
@@ -29,7 +29,10 @@ class StudyOptions:
     """
 
     storage: str | None = option(
-        None, metavar="URI", help="Folder or URI for checkpoints; shared by nodes."
+        None,
+        type=STORAGE,
+        metavar="URI",
+        help="Folder or URI that all nodes see, for checkpoints and a copy of the record.",
     )
     experiment: str | None = option(
         None,

@@ -29,11 +29,12 @@ from hsweep.garbage import collect_as_usual
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
+from hsweep.planning.code import files_of
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RUNS
-from hsweep.record.mirror import check_storage, mark_storage
+from hsweep.record.mirror import check_storage, mirroring
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
@@ -127,7 +128,7 @@ def run(
     else:
         paths = home.study(change.name)
         if change.manifest.storage is not None:
-            check_storage(change.manifest)
+            check_storage(change.manifest, paths)
         runner = make_runner(
             options, paths, change.manifest.storage, change.prepared.loaded, started
         )
@@ -139,11 +140,10 @@ def run(
         collect_as_usual()
         with (
             change.recorded(home) as (study, journal),
+            mirroring(study, journal, _code_files(change), console),
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
             offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
         ):
-            if study.manifest.storage is not None:
-                mark_storage(study.manifest, home)
             _greet(console, change, home, runner)
             return study, _train(
                 *(study, journal, change, options, home, runner, console, conclude),
@@ -214,6 +214,15 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
         runner.check_sent("model", model.function)
     else:
         runner.check_sent("training", plan.sweep.train)
+
+
+def _code_files(change: Change) -> dict[str, Path]:
+    """Return the files of the sweep's folder that its trials need, by their paths from there."""
+    loaded, trials = change.prepared.loaded, change.prepared.plan.trials
+    digests = {digest for trial in trials for digest in trial.parts.values()}
+    names = {name for digest in digests for name in files_of(digest) or ()}
+    named = {name: loaded.folder / name for name in names}
+    return loaded.code_files() | {name: file for name, file in named.items() if file.is_file()}
 
 
 def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:
@@ -287,7 +296,7 @@ def _train(
     progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
-    trackers = trackers_of(study, change.target, options.track, lease.beat)
+    trackers = trackers_of(study, change.target, options.track, lease.confirm)
     study.export(plan.to_json())
     trackers[0].attach(study.paths.plan)
     for tracker in trackers:

@@ -25,7 +25,6 @@ from hsweep.record.study import StudyFolder, holds_a_study
 from hsweep.running.change import Change, edit, refuse_another_sweep
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import RunOptions, StudyOptions
-from hsweep.secrets import refuse_secrets
 from hsweep.terminal import print_step
 from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
 from hsweep.workspace import LoadedSweep, is_command, worker_environment
@@ -125,7 +124,6 @@ def request(
     loaded = loaded_sweep(sweep_file, siblings)
     variant(loaded.sweep, chosen)
     name = default_name(loaded.sweep, chosen) if name is None else name
-    beginning = replace(beginning, storage=_absolute(beginning.storage))
     if not holds_a_study(home.study(name)):
         beginning = replace(beginning, tags=list(beginning.all_tags().items()))
         experiment = beginning.experiment_for(loaded.sweep.name)
@@ -169,21 +167,6 @@ def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions, names: Iter
                 "that again, or another name (--study NAME) for another study, which takes from "
                 "this one what it has trained"
             )
-
-
-def _absolute(storage: str | None) -> str | None:
-    """Return a storage as an absolute path or a URI: a relative folder differs between nodes."""
-    if storage == "":
-        raise UserError("--storage is a folder or a URI, not an empty text; leave it out for none")
-    if storage is None or "://" in storage:
-        refuse_secrets(
-            [storage],
-            "--storage",
-            "Give keys to every node another way: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "
-            "profile, or the role of the machine.",
-        )
-        return storage
-    return str(Path(storage).expanduser().absolute())
 
 
 def study_of(

@@ -83,12 +83,11 @@ def _safe_name(name: str) -> str:
 
 def study_tags(study: Manifest) -> dict[str, str]:
     """Return the tags of every run of a study."""
-    identity = f"{study.name}\n{study.created!r}"
     tags = {
         "hsweep.study": study.name,
         "hsweep.sweep": study.sweep,
         "hsweep.preset": study.preset,
-        STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
+        STUDY_ID: study.study_id,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": str(study.provenance.get("sweep_file") or "hsweep"),
     }
