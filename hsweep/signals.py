@@ -118,6 +118,20 @@ class Deadline:
 
 
 @contextlib.contextmanager
+def holding_sigterm() -> Iterator[None]:
+    """Let SIGTERM wait for the end of the block, and its handler be the same afterwards: a library
+    that takes it over would end this process on the spot."""
+    handler = signal.getsignal(signal.SIGTERM)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
 def ends_as_interrupts() -> Iterator[None]:
     """Let SIGTERM and SIGHUP interrupt the block, where they would end this process on the spot."""
 

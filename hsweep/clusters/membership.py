@@ -1,39 +1,22 @@
 """How further machines find the Ray of a running study: a note in the study's folder."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
-import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
 from hsweep.paths import StudyPaths
 
 
-def _versions() -> dict[str, str]:
-    packages = {name: importlib.metadata.version(name) for name in ("hsweep", "ray")}
-    return {"python": platform.python_version(), **packages}
-
-
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a machine needs to join a study's Ray: the head's HOST:PORT, token, versions."""
+    """What a machine needs to join a study's Ray: the head's HOST:PORT, and the token."""
 
     address: str
     token: str | None
-    versions: Mapping[str, str] = field(default_factory=_versions)
-
-    def check_versions(self) -> None:
-        """Refuse a machine whose versions are others; UserError names them."""
-        for name, version in _versions().items():
-            if self.versions.get(name) != version:
-                raise UserError(
-                    f"the study runs with {name} {self.versions.get(name)}, and here is {version}; "
-                    "join with the environment that runs the study"
-                )
 
 
 @contextlib.contextmanager
@@ -42,10 +25,10 @@ def offering(paths: StudyPaths, address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    note = json.dumps(asdict(Membership(address, os.environ.get("RAY_AUTH_TOKEN"))))
+    note = Membership(address, os.environ.get("RAY_AUTH_TOKEN"))
     with replacing(paths.cluster) as temporary:
         temporary.touch(0o600)
-        temporary.write_text(note, "utf-8")
+        temporary.write_text(json.dumps(asdict(note)), "utf-8")
     try:
         yield
     finally:

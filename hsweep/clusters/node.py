@@ -10,19 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from hsweep.errors import UserError
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.provenance import usable_cores
 from hsweep.terminal import warn
 from hsweep.workspace import worker_environment
 
-HEAD_SECONDS: Final = 120.0
-"""How long a head may take until it listens."""
 _SECONDS_TO_END: Final = 15.0
 
 
@@ -33,13 +31,17 @@ class RayNode:
         address: HOST:PORT of the head.
         is_head: whether this node is the head.
 
-    Raises:
-        UserError: the folder for Ray's files belongs to somebody else.
+    Attributes:
+        log: the file for what Ray prints.
     """
 
     def __init__(self, address: str, *, is_head: bool = False) -> None:
         host, port = address.rsplit(":", 1)
-        self._folder = _own_folder()
+        # A short path, since sockets lie there.
+        place = os.environ.get("RAY_TMPDIR") or "/tmp"
+        prefix = f"ray-{os.environ.get('SLURM_JOB_ID') or 'join'}-"
+        self._folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
+        self.log = self._folder / "log"
         cpus = min(usable_cores(), int(os.environ.get("SLURM_CPUS_ON_NODE") or usable_cores()))
         words = [
             *("--block", "--disable-usage-stats", f"--num-cpus={cpus}"),
@@ -53,7 +55,7 @@ class RayNode:
         if gpus := os.environ.get("SLURM_GPUS_ON_NODE"):
             words.append(f"--num-gpus={gpus}")
         if is_head:
-            words += ["--head", f"--port={port}", f"--ray-client-server-port={int(port) + 1}"]
+            words += ["--head", f"--port={port}", f"--ray-client-server-port={free_port(host)}"]
             words.append("--include-dashboard=false")
         else:
             words.append(f"--address={address}")
@@ -61,8 +63,7 @@ class RayNode:
         prepare_ray(environment, joins_cluster=True)
         # As by default, and not as long as a driver waits: without its head a node is of no use.
         environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "60"
-        self._log = self._folder / "log"
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
                 env=environment,
@@ -73,18 +74,14 @@ class RayNode:
             )
 
     def last_line(self) -> str:
-        """Return the last line that Ray has printed."""
-        return last_line(self._log.read_text("utf-8", errors="replace"))
+        """Return the last line of the node's log."""
+        lines = self.log.read_text("utf-8", errors="replace").split("\n")
+        return ([line.strip() for line in lines if line.strip()] or [""])[-1]
 
     def end(self) -> None:
         """End Ray's processes on this machine and remove their files."""
         end(self.process)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def last_line(text: str) -> str:
-    """Return the last line of a text that is not empty."""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or [""])[-1]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -122,6 +119,13 @@ def looks(seconds: float, every: float = 0.2) -> Iterator[None]:
         time.sleep(every)
 
 
+def free_port(host: str) -> int:
+    """Return a port of one of this machine's addresses that nothing uses."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
 def address_toward(host: str) -> str:
     """Return the address of this machine on the network of another host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -129,24 +133,6 @@ def address_toward(host: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _own_folder() -> Path:
-    """Return the folder for Ray's files; its path is short, since sockets lie in it."""
-    name = f"ray-{os.environ.get('SLURM_JOB_ID') or os.getpid()}"
-    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise UserError(f"{folder} belongs to somebody else; name another folder in RAY_TMPDIR")
-    return folder
-
-
-def main(address: str) -> None:
-    """Join the head at an address as soon as it listens there."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    for _ in looks(HEAD_SECONDS):
-        if listens(address):
-            return join(address)
-    sys.exit(f"no head of Ray listens at {address}")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    join(sys.argv[1])

@@ -5,7 +5,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ import click
 
 from hsweep.command_line import running_command
 from hsweep.errors import UserError
-from hsweep.options import OptionType, option
+from hsweep.options import OptionType
 from hsweep.paths import StudyPaths
 from hsweep.secrets import refuse_secrets
 
@@ -50,8 +49,8 @@ done
 wait $driver
 code=$?
 
-# 75: unfinished, and the same again goes on. Nothing else is tried again.
-if [ $code -eq 75 ]; then
+# 75: unfinished, and the same again goes on. Nothing else is tried again, nor what was cancelled.
+if [ $code -eq 75 ] && ! squeue -hj "$SLURM_JOB_ID" -o %T | grep -Eq 'COMPLETING|CANCELLED'; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit $code
@@ -67,44 +66,28 @@ def _read_time(value: object) -> str:
     return str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSize:
-    """The nodes of a job, what it gets of each, and its time limit, as sbatch takes it."""
+TIME: Final = OptionType("time", _read_time)
 
-    nodes: int = option(1, type=click.IntRange(1), show_default=True, help="Nodes of the job.")
-    gpus_per_node: str | None = option(
-        None, metavar="[TYPE:]N", help="GPUs of each node.  [default: none]"
-    )
-    cpus_per_node: int | None = option(
-        None, type=click.IntRange(1), help="Processors of each node.  [default: the site's]"
-    )
-    time: str | None = option(
-        None,
-        type=OptionType("time", _read_time),
-        help="Time limit, as 24:00:00; the job comes back until the study is done.",
-    )
 
-    def seconds(self) -> float:
-        """Return the time limit, infinite where the site chooses it."""
-        if self.time is None:
-            return float("inf")
-        days, _, rest = self.time.rpartition("-")
-        parts = [int(part) for part in rest.split(":")]
-        if not days and len(parts) < 3:  # minutes come first
-            parts = [0, *parts]
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-        return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+def seconds_of(limit: str) -> int:
+    """Return the seconds of a time limit of sbatch."""
+    days, _, rest = limit.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if not days and len(parts) < 3:  # minutes come first
+        parts = [0, *parts]
+    hours, minutes, seconds = [*parts, 0, 0][:3]
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
 
 
 def script_of(
     study: StudyPaths,
-    size: JobSize,
+    time: str | None,
     *,
     run: Sequence[str],
     resume: Sequence[str],
     grace: float,
     output: Path,
-    more: Sequence[str] = (),
+    more: Sequence[str],
 ) -> str:
     """Return the script of a job.
 
@@ -113,24 +96,22 @@ def script_of(
         resume: those of ``hsweep resume``.
         grace: seconds from SIGTERM to the driver's end.
         output: the file for what the job prints, as sbatch takes it.
-        more: further options of sbatch.
+        more: options of sbatch.
 
     Raises:
-        UserError: a time limit that leaves no time to train, or words that hold a secret.
+        UserError: a limit of ``time`` that leaves none to train, or words that hold a secret.
     """
     refuse_secrets([*run, *more], "a job's script", "Give it in a variable of the environment.")
     lead = grace + CLOSING_SECONDS
-    if size.seconds() < 2 * lead:
+    if time is not None and seconds_of(time) < 2 * lead:
         raise UserError(
-            f"--time {size.time} leaves no time to train: the study is told to end {lead:g} s "
+            f"--time {time} leaves no time to train: the study is told to end {lead:g} s "
             f"before (--grace and {CLOSING_SECONDS:g} s); give at least twice that, or a shorter "
             "--grace"
         )
     options = {
-        **{"job-name": study.name, "nodes": size.nodes, "ntasks-per-node": 1},
-        **{"cpus-per-task": size.cpus_per_node, "gpus-per-node": size.gpus_per_node},
-        **{"time": size.time, "signal": f"B:TERM@{lead:.0f}", "open-mode": "append"},
-        **{"chdir": Path.cwd(), "output": output},
+        **{"job-name": study.name, "ntasks-per-node": 1, "time": time, "chdir": Path.cwd()},
+        **{"output": output, "open-mode": "append", "signal": f"B:TERM@{lead:.0f}"},
     }
     settings = [[f"--{name}={value}"] for name, value in options.items() if value is not None]
     # One lost node costs its own trials, not the job.
@@ -154,6 +135,7 @@ def _options(words: Sequence[str]) -> list[list[str]]:
     """Return options of sbatch one by one, each with the words that follow it."""
     options: list[list[str]] = []
     for word in words:
+        word = word.replace("--cpus-per-node", "--cpus-per-task")  # of which each node has one
         if word.startswith("-"):
             options.append([word])
         elif options:

@@ -4,62 +4,26 @@ import contextlib
 import functools
 import os
 import secrets
-import socket
+import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
-from hsweep.clusters.node import (
-    HEAD_SECONDS,
-    RayNode,
-    address_toward,
-    end,
-    last_line,
-    listens,
-    looks,
-)
+from hsweep.clusters.node import RayNode, address_toward, end, free_port, listens, looks
 from hsweep.errors import UserError
+from hsweep.record.provenance import output_of
 from hsweep.terminal import warn
 from hsweep.workspace import worker_environment
 
 NODE_SECONDS: Final = 120.0
 """How long a study waits for the nodes of its job before it starts without them."""
-_COMMAND_SECONDS: Final = 20.0
-_PORTS: Final = range(20_000, 32_000, 2)
-"""Below those that the system hands out; each job has another of them, and the next one."""
+_HEAD_SECONDS: Final = 120.0
 _ALONE: Final = "or give --address local for a Ray on this machine alone"
 _NUM_ASKED: Final = 20
 """Jobs of a study that the queue is asked about, the last ones."""
-
-
-class CommandError(Exception):
-    """A command of SLURM is missing, fails or does not answer; with the reason."""
-
-
-def call(*words: str) -> str:
-    """Return what a command of SLURM prints; CommandError if it fails."""
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_COMMAND_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise CommandError(f"there is no {words[0]} on this machine") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CommandError(f"{words[0]}: {error}") from error
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise CommandError(f"{words[0]}: {said}")
-    return done.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +52,12 @@ def this_job() -> Job | None:
         )
     if os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1":
         return Job(int(number), node, ())
-    try:
-        names = call("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""))
-        call("srun", "--version")
-    except CommandError as error:
+    names = output_of(("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")))
+    if names is None or shutil.which("srun") is None:
         raise UserError(
-            f"Ray cannot be started on all nodes of SLURM job {number}: {error}; make SLURM's "
-            f"commands available here, {_ALONE}"
-        ) from error
+            f"Ray cannot be started on all nodes of SLURM job {number}: scontrol and srun do not "
+            f"work here; make them available, {_ALONE}"
+        )
     return Job(int(number), node, tuple(name for name in names.split() if name != node))
 
 
@@ -104,7 +66,6 @@ class JobRay:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115
         self._head: RayNode | None = None
         self._others: subprocess.Popen[bytes] | None = None
 
@@ -115,16 +76,18 @@ class JobRay:
             UserError: it does not start.
         """
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        address = _free_address(self._host(), self.job.number)
+        host = self._host()
+        address = f"{host}:{free_port(host)}"
         self._head = RayNode(address, is_head=True)
-        if self.job.others:
-            self._others = self._start_others(address)
-        for _ in looks(HEAD_SECONDS):
-            if listens(address):
-                return address
-            if self._head.process.poll() is not None:
+        for _ in looks(_HEAD_SECONDS):
+            if listens(address) or self._head.process.poll() is not None:
                 break
-        raise UserError(f"Ray does not start on {self.job.node}: {self._head.last_line()}")
+        if not listens(address):
+            raise UserError(f"Ray does not start on {self.job.node}: {self._head.last_line()}")
+        if self.job.others:
+            with self._head.log.open("ab") as log:
+                self._others = self._start_others(address, log)
+        return address
 
     def wait_for_nodes(self, names: Callable[[], Iterable[str]]) -> None:
         """Wait until all nodes of the job have joined; warn of those that do not.
@@ -132,16 +95,15 @@ class JobRay:
         Args:
             names: returns the names of the nodes that are there.
         """
-        missing: set[str] = set()
+        missing = set(self.job.others)
         for _ in looks(NODE_SECONDS):
-            missing = set(self.job.others) - set(names())
-            if not missing or (self._others is not None and self._others.poll() is not None):
+            missing -= set(names())
+            if not missing or self._others is None or self._others.poll() is not None:
                 break
-        if missing:
-            self._log.seek(0)
+        if missing and self._head is not None:
             warn(
                 f"no Ray on {', '.join(sorted(missing))} of SLURM job {self.job.number}, so the "
-                f"study starts without: {last_line(self._log.read().decode(errors='replace'))}"
+                f"study starts without: {self._head.last_line()}"
             )
 
     def close(self) -> None:
@@ -151,7 +113,7 @@ class JobRay:
         if self._head is not None:
             self._head.end()
 
-    def _start_others(self, address: str) -> "subprocess.Popen[bytes]":
+    def _start_others(self, address: str, log: IO[bytes]) -> "subprocess.Popen[bytes]":
         number = len(self.job.others)
         options = [
             # Beside the step that this process may be, with all that the job has of each node.
@@ -164,7 +126,7 @@ class JobRay:
             ["srun", *options, sys.executable, "-m", "hsweep.clusters.node", address],
             env={**os.environ, **worker_environment(None)},
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
+            stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -179,16 +141,6 @@ class JobRay:
         return "127.0.0.1"
 
 
-def _free_address(host: str, job: int) -> str:
-    for number in range(100):
-        port = _PORTS[(job + number) % len(_PORTS)]
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind((host, port))
-            other.bind((host, port + 1))
-            return f"{host}:{port}"
-    raise UserError(f"no port from {_PORTS[0]} on is free on this node for the head of Ray")
-
-
 @dataclass(frozen=True, slots=True)
 class Submissions:
     """The folder of the jobs that were submitted for a study: the script and output of each."""
@@ -199,12 +151,18 @@ class Submissions:
         """Submit a script of the folder; return the id of the job, by which it is called then.
 
         Raises:
-            UserError: with what sbatch says.
+            UserError: sbatch refuses it, and has said why.
         """
-        try:
-            job = call("sbatch", "--parsable", str(script)).split(";")[0].strip()
-        except CommandError as error:
-            raise UserError(f"the job was not submitted: {error}") from error
+        done = subprocess.run(
+            ["sbatch", "--parsable", str(script)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            check=False,
+        )
+        if done.returncode:
+            raise UserError("the job was not submitted; sbatch says above why")
+        job = done.stdout.split(";")[0].strip()
         script.rename(self.folder / f"{job}.sbatch")
         return job
 
@@ -214,20 +172,13 @@ class Submissions:
         return sorted((name for name in names if name.isdigit()), key=int)
 
     def queued(self) -> dict[str, str]:
-        """Return how each job that is in the queue stands, in words; CommandError where the queue
-        cannot be asked."""
-        jobs = self.jobs()[-_NUM_ASKED:]
-        try:
-            rows = call(
-                *("squeue", "--noheader", "--format=%i|%T|%N|%M|%l|%r|%S"),
-                f"--jobs={','.join(jobs)}",
-            )
-        except CommandError as error:
-            if "Invalid job id" in str(error):  # of one alone that has left the queue
-                return {}
-            raise
+        """Return how each job that is in the queue stands, in words."""
+        if not (jobs := self.jobs()[-_NUM_ASKED:]):
+            return {}
+        form = "--format=%i|%T|%N|%M|%l|%r|%S"
+        rows = output_of(("squeue", "--noheader", f"--jobs={','.join(jobs)}", form)) or ""
         stands = {}
-        for row in rows.splitlines() if jobs else ():
+        for row in rows.splitlines():
             job, state, nodes, time, limit, reason, start = row.split("|")
             where = f"on {nodes}, {time} of {limit}" if nodes else f"({reason})"
             when = "" if nodes or start == "N/A" else f", expected to start at {start}"
@@ -236,12 +187,8 @@ class Submissions:
 
     def lines(self) -> list[str]:
         """Return lines that say how the study's jobs stand; none where there are none."""
-        if not (jobs := self.jobs()):
-            return []
-        try:
-            queued = self.queued() or {
-                jobs[-1]: f"not in the queue any more; its output: {self.folder / jobs[-1]}.out"
-            }
-        except CommandError as error:
-            queued = {jobs[-1]: f"the queue cannot be asked ({error})"}
-        return [f"SLURM job {job}: {stand}" for job, stand in queued.items()]
+        lines = [f"SLURM job {job}: {stand}" for job, stand in self.queued().items()]
+        return lines or [
+            f"SLURM job {job} is not in the queue; its output: {self.folder / job}.out"
+            for job in self.jobs()[-1:]
+        ]

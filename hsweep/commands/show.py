@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from hsweep.clusters.slurm import Submissions
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
@@ -73,9 +72,10 @@ def show(
         raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
     home = home_of(study_name, home, storage)
     console = console_for(as_json=as_json)
-    submission = Submissions(home.submissions(study_name))
-    if submission.jobs() and not holds_a_study(home.study(study_name)):
-        _show_waiting(console, study_name, submission, as_json=as_json)
+    jobs = Submissions(home.submissions(study_name))
+    if not as_json and jobs.jobs() and not holds_a_study(home.study(study_name)):
+        for line in [f"{study_name} is submitted, and has not begun", *jobs.lines()]:
+            console.print(line)
         return
     study = StudyFolder.open(home, study_name)
     if trial is not None:
@@ -86,20 +86,8 @@ def show(
         _print_study(study, best)
     else:
         _show_study(console, study, all_trials=all_trials, best=best)
-        for line in submission.lines():
+        for line in jobs.lines():
             console.print(line)
-
-
-def _show_waiting(
-    console: "Console", name: str, submission: "Submissions", *, as_json: bool
-) -> None:
-    """Print how the jobs stand of a study that has not begun."""
-    if as_json:
-        print_json({"study": name, "state": "submitted", "jobs": submission.jobs()})
-        return
-    console.print(f"{name}: submitted, not begun", style="bold")
-    for line in submission.lines():
-        console.print(line)
 
 
 # One trial, and failed attempts.

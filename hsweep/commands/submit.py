@@ -1,11 +1,12 @@
 """``hsweep submit``: studies as jobs of a cluster."""
 
+import shutil
 from pathlib import Path
 
 import click
 
 from hsweep.clusters.kuberay import HOME, SWEEP_FOLDER, Pods, manifest
-from hsweep.clusters.sbatch import JobSize
+from hsweep.clusters.sbatch import TIME
 from hsweep.command_line import command
 from hsweep.commands.options import complete_study, home_option, sweep_argument, sweep_options
 from hsweep.errors import UserError
@@ -25,7 +26,7 @@ def submit() -> None:
 @submit.command(context_settings={"ignore_unknown_options": True})
 @sweep_argument
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS]")
-@options_of(JobSize, "size")
+@click.option("--time", type=TIME, help="Time limit, as 24:00:00; after it the job comes back.")
 @click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
 @click.option(
     "--study", "study_name", shell_complete=complete_study, metavar="NAME", help="The study's name."
@@ -37,7 +38,7 @@ def submit() -> None:
 def slurm(
     sweep_file: Path,
     more: tuple[str, ...],
-    size: JobSize,
+    time: str | None,
     dry_run: bool,
     study_name: str | None,
     chosen: SweepOptions,
@@ -47,11 +48,11 @@ def slurm(
 ) -> None:
     """Submit `hsweep run SWEEP` to SLURM, as a job that comes back until the study is done.
 
-    The options are those of `hsweep run`; others go to sbatch: `--partition=gpu`, `--account=lab`.
-    The home has to be a folder that all nodes see.
+    The options are those of `hsweep run`, and any of sbatch: `--nodes 4 --gpus-per-node 8
+    --cpus-per-node 64 --partition=gpu`. The home has to be a folder that all nodes see.
     """
     from hsweep.clusters.sbatch import script_of
-    from hsweep.clusters.slurm import CommandError, Submissions
+    from hsweep.clusters.slurm import Submissions
     from hsweep.commands.output import console_for
     from hsweep.files import write_text
     from hsweep.running.start import request
@@ -68,7 +69,7 @@ def slurm(
     submissions = Submissions(home.submissions(order.name))
     words = [*option_words(options), "--home", str(home.root)]
     script = script_of(
-        *(home.study(order.name), size),
+        *(home.study(order.name), time),
         run=[
             *(str(sweep_file.absolute()), "--study", order.name),
             *(*chosen.words(), *option_words(beginning), *words),
@@ -81,13 +82,12 @@ def slurm(
     if dry_run:
         click.echo(script, nl=False)
         return
-    try:
-        queued = submissions.queued()
-    except CommandError as error:
+    if shutil.which("sbatch") is None:
         raise UserError(
-            f"{error}; submit on a machine of a SLURM cluster, or print the script by --dry-run"
-        ) from error
-    for job, stand in queued.items():
+            "there is no sbatch on this machine; submit on one of a SLURM cluster, or print the "
+            "script by --dry-run"
+        )
+    for job, stand in submissions.queued().items():
         raise UserError(
             f"job {job} of the study {order.name!r} is {stand}, and goes on with it; "
             f"`scancel {job}` ends it"

@@ -37,6 +37,7 @@ from hsweep.ray_tune.private import (
 )
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
 from hsweep.ray_tune.workers import Worker
+from hsweep.signals import holding_sigterm
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0
@@ -53,14 +54,9 @@ _EXPLAINING_SECONDS: Final = 25.0
 class OwnCluster(Protocol):
     """A Ray on several machines that runs for one study."""
 
-    def start(self) -> str:
-        """Start it; return the address of its head."""
-
-    def wait_for_nodes(self, names: Callable[[], Iterable[str]]) -> None:
-        """Wait for its nodes, given a function that returns the names of those that are there."""
-
-    def close(self) -> None:
-        """End it."""
+    def start(self) -> str: ...  # the address of its head
+    def wait_for_nodes(self, names: Callable[[], Iterable[str]]) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -138,7 +134,8 @@ class RayRunner:
         hook = "hsweep.workspace.set_up_cluster_worker"
         runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
         try:
-            context = ray.init(address=address, runtime_env=runtime, **QUIET)
+            with holding_sigterm():
+                context = ray.init(address=address, runtime_env=runtime, **QUIET)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"cannot connect to the cluster at {address}: {error}. Is it running, and does "

@@ -23,7 +23,7 @@ PACKAGES: Final = (
 _SUBPROCESS_SECONDS: Final = 10
 
 
-def _output(command: Sequence[str]) -> str | None:
+def output_of(command: Sequence[str]) -> str | None:
     """Return what a command prints, None if it is missing, fails or takes too long."""
     # Inside a git hook, git's own variables would point every call at the hook's repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -52,11 +52,11 @@ def git_state(file: Path) -> dict[str, Any] | None:
     """
     file = file.resolve()
     git = ("git", "-C", str(file.parent))
-    commit = _output((*git, "rev-parse", "--verify", "HEAD"))
-    changes = _output((*git, "status", "--porcelain", "--untracked-files=no"))
+    commit = output_of((*git, "rev-parse", "--verify", "HEAD"))
+    changes = output_of((*git, "status", "--porcelain", "--untracked-files=no"))
     if commit is None or changes is None:
         return None
-    tracked = _output((*git, "ls-files", "--error-unmatch", "--", file.name)) is not None
+    tracked = output_of((*git, "ls-files", "--error-unmatch", "--", file.name)) is not None
     return {"commit": commit.strip(), "dirty": bool(changes) or not tracked, "tracked": tracked}
 
 
@@ -91,8 +91,8 @@ def hardware() -> dict[str, Any]:
     """
     import psutil
 
-    devices = _output(("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"))
-    driver = _output(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
+    devices = output_of(("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"))
+    driver = output_of(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
     return {
         "cpu": _cpu_model(),
         "cores": usable_cores(),

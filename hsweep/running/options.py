@@ -179,11 +179,7 @@ class RunOptions:
 
     @property
     def job(self) -> "Job | None":
-        """The SLURM job on whose nodes Ray starts; None where it starts elsewhere, or here alone.
-
-        Raises:
-            UserError: Ray cannot be started on the nodes of this job.
-        """
+        """The SLURM job on whose nodes Ray starts; None where it starts elsewhere."""
         if self.runner == "inline" or self._address is not None:
             return None
         from hsweep.clusters.slurm import this_job

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hsweep.signals import redeliver_interrupts
+from hsweep.signals import holding_sigterm, redeliver_interrupts
 
 
 class Thing:
@@ -70,3 +70,16 @@ def test_an_interrupted_process_ends_without_a_further_word() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_sigterm_waits_while_a_library_has_it_and_is_not_lost() -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("ours"))
+    try:
+        with holding_sigterm():
+            signal.signal(signal.SIGTERM, lambda *_: heard.append("the library's"))
+            signal.raise_signal(signal.SIGTERM)
+            assert heard == []
+        assert heard == ["ours"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
