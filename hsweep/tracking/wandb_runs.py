@@ -44,16 +44,15 @@ def refuse_without_login() -> None:
     that is down keeps no study waiting."""
     why = "no key"
     try:
-        is_ready = wandb.setup().settings.mode != "online" or wandb.login(
-            prompt=False, verify=False
-        )
+        is_online = wandb.setup().settings.mode == "online"
+        if not is_online or wandb.login(prompt=False, verify=False):
+            return
     except wandb.errors.AuthenticationError as error:
-        is_ready, why = False, f"no valid key ({error})"
-    if not is_ready:
-        raise UserError(
-            f"--track wandb has {why}: set WANDB_API_KEY, give `wandb login`, or set "
-            "WANDB_MODE=offline to send the runs later by `wandb sync`"
-        )
+        why = f"no valid key ({error})"
+    raise UserError(
+        f"--track wandb has {why}: set WANDB_API_KEY, give `wandb login`, or set "
+        "WANDB_MODE=offline to send the runs later by `wandb sync`"
+    )
 
 
 class Runs(Sink):
