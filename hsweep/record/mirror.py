@@ -235,10 +235,13 @@ class Mirror:
         """Copy what a segment has more than its parts in the storage."""
         last = chain[-1] if chain else None
         start, end = (last.start, last.end) if last is not None else (0, 0)
-        if file.stat().st_size <= end:
+        size = file.stat().st_size
+        if size <= end:
             return
         with file.open("rb") as opened:
-            while opened.seek(start) == start and (content := opened.read(_PART_BYTES)):
+            # Up to that size alone: as it grows on it would become many small parts.
+            while opened.seek(start) < size:
+                content = opened.read(min(_PART_BYTES, size - start))
                 # Half a line may be taken back.
                 content = content[: content.rfind(b"\n") + 1] or content + opened.readline()
                 if not content.endswith(b"\n"):

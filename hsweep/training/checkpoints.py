@@ -15,7 +15,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
@@ -117,10 +117,10 @@ class CheckpointStore:
         trouble, self._files.trouble = self._files.trouble, ""
         return trouble
 
-    def wait(self) -> None:
-        """Return when nothing is being written."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when nothing is being written, or after some seconds."""
         pending, self._pending = self._pending, None
-        if pending is not None:
+        if pending is not None and wait([pending], seconds).done:
             pending.result()
 
     def _write(self, unit: int, content: bytes, step: int) -> None:

@@ -77,6 +77,9 @@ class Pause(IntEnum):
     """It writes a checkpoint, and ends there."""
 
 
+_OVER_SECONDS: Final = 5.0
+
+
 def now() -> float:
     """Return the time in seconds from an arbitrary start."""
     return time.perf_counter()
@@ -359,8 +362,9 @@ class TrialRun:
         self._problem_of(self._save_now)
 
     def close(self) -> None:
-        """Wait for the last write to end, even if it fails."""
-        self._problem_of(self._store.wait)
+        """Wait for the last write to end, even if it fails; of a trial that is over for an instant
+        alone, since nothing goes on from there."""
+        self._problem_of(lambda: self._store.wait(_OVER_SECONDS if self.is_over else None))
 
     def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
         """Run an action on checkpoints; return its error, after which no checkpoint counts as
