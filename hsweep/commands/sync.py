@@ -44,8 +44,10 @@ def sync(
     nothing. Exit code 1 means that some records are left.
     """
     from hsweep.record.study import StudyFolder, list_studies
+    from hsweep.tracking.tracker import refuse_unusable
 
     console = console_for(as_json=as_json)
+    refuse_unusable(track)
     for name in names:
         # A misspelt name is reported before the first delivery, which may take long.
         StudyFolder.open(home, name)
@@ -76,7 +78,7 @@ def _sync(
     from hsweep.record.lease import read_holder
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
-    from hsweep.tracking.tracker import refuse_unusable, trackers_of
+    from hsweep.tracking.tracker import trackers_of
 
     row: dict[str, Any] = {
         "study": name,
@@ -98,7 +100,6 @@ def _sync(
                 f"{holder} runs the study and delivers its records; wait for it, or give the "
                 "command on that machine"
             )
-        refuse_unusable(study.manifest, track)
         trackers, paths = trackers_of(study, target_of(study, home, uri), track), study.paths
     except (UserError, OSError) as error:
         yield row | {"error": str(error)}

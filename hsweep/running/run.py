@@ -115,7 +115,7 @@ def run(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
             "--set keep=best, or leave it out"
         )
-    refuse_unusable(change.manifest, options.track)
+    refuse_unusable(options.track)
     if options.check and change.new:
         for line in check_trials(change.new).lines():
             console.print(line, soft_wrap=True)

@@ -20,7 +20,6 @@ from hsweep.record.provenance import usable_cores
 from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
 from hsweep.tracking.target import (
-    FURTHER,
     FurtherTarget,
     Refusal,
     StoreState,
@@ -301,9 +300,10 @@ def trackers_of(
     return [Tracker(study.paths.journal, place, study.manifest, confirm) for place in places]
 
 
-def refuse_unusable(study: Manifest, further: Iterable[str]) -> None:
-    """Refuse further places that nothing could be delivered to; UserError says what is missing."""
-    if FURTHER["wandb"] in further_targets(study, further):
+def refuse_unusable(further: Iterable[str]) -> None:
+    """Refuse further places to which nothing could be delivered; UserError says what is missing.
+    Those that a study has from its beginning keep it no more waiting than a store that is down."""
+    if "wandb" in further:
         from hsweep.tracking.wandb_runs import refuse_without_login
 
         refuse_without_login()

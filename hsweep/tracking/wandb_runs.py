@@ -20,9 +20,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is importe
 try:
     import wandb
 except ModuleNotFoundError as error:
-    raise UserError(
-        "--track wandb needs the package wandb: pip install 'hsweep[wandb]', or leave it out"
-    ) from error
+    raise UserError("--track wandb needs the package wandb: pip install 'hsweep[wandb]'") from error
 
 _MAX_TAG: Final = 64
 _QUIET: Final = {
@@ -60,6 +58,7 @@ class Runs(Sink):
     one."""
 
     def __init__(self, *of_study: Any) -> None:
+        refuse_without_login()
         super().__init__(*of_study)
         self._runs: dict[str, wandb.Run] = {}
         """Of the trials that have not ended, by key."""

@@ -175,6 +175,19 @@ class TestWandb:
         assert not list(home.studies.glob("*"))
 
 
+def test_a_place_that_is_recorded_and_cannot_be_used_keeps_nothing_waiting(
+    home: Home, hsweep: Invoke, monkeypatch: pytest.MonkeyPatch, sweep_file: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "hsweep.tracking.wandb_runs", raising=False)
+    new_study(home, track=["wandb", "tensorboard"])
+    done = hsweep("sync", "mine", "--tracking-uri", home.default_tracking_uri, "--json")
+    assert done.exit_code == 1, done.output
+    rows = {row["store"]: row for row in json.loads(done.stdout)}
+    assert [row["complete"] for row in rows.values()] == [True, False, True]
+    assert "pip install 'hsweep[wandb]'" in rows["W&B"]["error"]
+
+
 def test_a_place_whose_package_is_missing_is_refused_with_what_to_install(
     home: Home, hsweep: Invoke, sweep_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
