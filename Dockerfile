@@ -7,7 +7,7 @@ FROM python:3.11-slim
 # KubeRay asks the pods by wget whether they live; git tells which commit a sweep is of.
 RUN apt-get update && apt-get install -y --no-install-recommends git wget && rm -rf /var/lib/apt/lists/*
 
-WORKDIR /opt/hsweep
+WORKDIR /src
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY hsweep hsweep
 COPY models models

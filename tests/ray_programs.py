@@ -5,12 +5,16 @@ python -c "import ray_programs; ray_programs.main()" PROGRAM FOLDER
 The folder of a script counts as the user's, and this one has folders of hsweep's names.
 """
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +81,7 @@ def two_nodes(folder: Path) -> dict[str, Any]:
     with coordinating(sweep, folder / "study") as coordinator:
         trials = coordinator.planned_trials()
         runner.check({trial.key: trial.resources for trial in trials})
+        runner.check_nodes(trials[0])
         slots = runner.slots(Resources(cpus=1))
         go = threading.Thread(target=lambda: (waiting(traces, 2), (traces / "go").touch()))
         go.start()
@@ -132,6 +137,66 @@ def spread_sweep(folder: Path) -> Sweep:
         budget=epochs(1),
         resources=Resources(processes=2, spread=True),
     )
+
+
+UNSEEN = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
+"""Runs a command that sees no process of this machine, as on another."""
+ONE_STEP = """
+from hsweep import Sweep, grid, steps
+
+
+def train(point, run):
+    run.report(1, loss=point.x)
+
+
+SWEEP = Sweep(
+    name="one", space=grid(x=[1.0]), train=train, metric="loss", goal="min", budget=steps(1)
+)
+"""
+BARE_SITE = """
+import sys
+
+class Without:
+    def find_spec(name, *_):
+        if name.partition(".")[0] == "hsweep":
+            raise ModuleNotFoundError("No module named 'hsweep'")
+
+sys.meta_path.insert(0, Without)
+"""
+
+
+def python_without_hsweep(folder: Path) -> Path:
+    """Make a Python that has all that this one has but hsweep."""
+    venv.create(folder, symlinks=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "all.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (packages / "sitecustomize.py").write_text(BARE_SITE)
+    return folder / "bin" / "python"
+
+
+def bare_node(folder: Path) -> dict[str, Any]:
+    """Start a study on a cluster with a node that lacks hsweep, and from outside of the cluster."""
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    python = python_without_hsweep(folder / "bare")
+    node = start_node(python, cluster.address, 1)
+    until(lambda: len(cluster.global_state._live_node_ids()) == 2)
+    (folder / "sweep.py").write_text(ONE_STEP)
+    command = [sys.executable, "-m", "hsweep", "run", "sweep.py", "--address", cluster.address]
+    found: dict[str, Any] = {}
+    for name, before in (("bare", ()), ("elsewhere", UNSEEN)):
+        done = subprocess.run(
+            [*before, *command, "--home", "home"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found[name] = done.returncode, done.stderr
+    kill_node(node)
+    cluster.shutdown()
+    return {**found, "recorded": [path.name for path in folder.glob("home/studies/*")]}
 
 
 def memory(folder: Path) -> dict[str, Any]:
@@ -239,6 +304,90 @@ def node_lost(folder: Path) -> dict[str, Any]:
     }
 
 
+def nodes_come_and_go(folder: Path) -> dict[str, Any]:
+    """Begin on a cluster without processors; let nodes join while trials wait, one of them without
+    hsweep, and lose one."""
+    traces = folder / "traces"
+    traces.mkdir()
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    runner = RayRunner(
+        scratch=str(folder / "shared"), address=cluster.address, sweep_folder=TESTS, patience=120
+    )
+    runner.connect()
+    said: list[str] = []
+    running: list[int] = []
+    bare_python = python_without_hsweep(folder / "bare")
+    with coordinating(waiting_sweep(traces, [1, 2, 3, 4]), folder / "study") as coordinator:
+        trials = coordinator.planned_trials()
+        nodes = [start_node(sys.executable, cluster.address, 1)]
+        runner.check({trial.key: trial.resources for trial in trials})
+        runner.check_nodes(trials[0])
+        coordinator.observer = SaidObserver(said)
+
+        def change() -> None:
+            for number in (1, 2):
+                waiting(traces, number)
+                running.append(len(coordinator.overview().running))
+                if number == 1:
+                    nodes.append(start_node(sys.executable, cluster.address, 1))
+            nodes.append(start_node(bare_python, cluster.address, 1))
+            until(lambda: any("gets no trials" in line for line in said))
+            until(lambda: len(list(coordinator.journal.reports())) >= 4)
+            kill_node(nodes[0])
+            until(lambda: any("has gone" in line for line in said))
+            (traces / "go").touch()
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        runner.run(coordinator)
+        changing.join()
+        rows = coordinator.journal.trials()
+        reason = coordinator.stop_reason
+        left_out = coordinator.journal.meta("left_out")
+    runner.close()
+    for node in nodes:
+        kill_node(node)
+    cluster.shutdown()
+    return {
+        "rows": [(row.status, row.failures) for row in rows],
+        **{"said": said, "running": running, "reason": reason, "left_out": left_out},
+    }
+
+
+class SaidObserver:
+    """Keeps what is said of nodes."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def said(self, line: str) -> None:
+        self._said.append(line)
+
+    def started(self, *_: object) -> None: ...
+
+    def reported(self, *_: object) -> None: ...
+
+    def ended(self, *_: object) -> None: ...
+
+
+def start_node(python: str | Path, address: str, cpus: int) -> subprocess.Popen[bytes]:
+    start = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    return subprocess.Popen([*start, f"--address={address}", f"--num-cpus={cpus}"])
+
+
+def kill_node(node: subprocess.Popen[bytes]) -> None:
+    """Kill a node and all that runs on it, if it has not ended."""
+    if node.poll() is None:
+        for process in [
+            psutil.Process(node.pid),
+            *psutil.Process(node.pid).children(recursive=True),
+        ]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        node.wait()
+
+
 def elsewhere(folder: Path) -> dict[str, Any]:
     """Kill a trial's process where two nodes have room for it."""
     traces = folder / "traces"
@@ -307,7 +456,16 @@ def head_dies(folder: Path) -> dict[str, Any]:
     return ray_dies(folder, "gcs_server")
 
 
-PROGRAMS = (two_nodes, memory, node_lost, elsewhere, raylet_dies, head_dies)
+PROGRAMS = (
+    two_nodes,
+    bare_node,
+    nodes_come_and_go,
+    memory,
+    node_lost,
+    elsewhere,
+    raylet_dies,
+    head_dies,
+)
 
 
 def main() -> None:

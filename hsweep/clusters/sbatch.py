@@ -57,31 +57,27 @@ exit $code
 """
 
 
-def _read_time(value: object) -> str:
-    """Return a time limit as it is, if it has one of the forms that sbatch takes."""
-    if not _TIME.fullmatch(str(value)):
+def _read_limit(value: object) -> tuple[str, int]:
+    """Return a time limit as sbatch takes it, and its seconds."""
+    text = str(value)
+    if not _TIME.fullmatch(text):
         raise click.BadParameter(
-            f"{value!r} is no time limit; write 30 (minutes), 24:00:00 or 2-12 (days-hours)"
+            f"{text!r} is no time limit; write 30 (minutes), 24:00:00 or 2-12 (days-hours)"
         )
-    return str(value)
-
-
-TIME: Final = OptionType("time", _read_time)
-
-
-def seconds_of(limit: str) -> int:
-    """Return the seconds of a time limit of sbatch."""
-    days, _, rest = limit.rpartition("-")
+    days, _, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     if not days and len(parts) < 3:  # minutes come first
         parts = [0, *parts]
     hours, minutes, seconds = [*parts, 0, 0][:3]
-    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+    return text, 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+
+
+LIMIT: Final = OptionType("time", _read_limit)
 
 
 def script_of(
     study: StudyPaths,
-    time: str | None,
+    limit: tuple[str, int] | None,
     *,
     run: Sequence[str],
     resume: Sequence[str],
@@ -92,6 +88,7 @@ def script_of(
     """Return the script of a job.
 
     Args:
+        limit: its time limit, as ``LIMIT`` reads it.
         run: the words of ``hsweep run`` behind its name.
         resume: those of ``hsweep resume``.
         grace: seconds from SIGTERM to the driver's end.
@@ -99,18 +96,23 @@ def script_of(
         more: options of sbatch.
 
     Raises:
-        UserError: a limit of ``time`` that leaves none to train, or words that hold a secret.
+        UserError: a time limit that leaves no time to train, or words that hold a secret.
     """
     refuse_secrets([*run, *more], "a job's script", "Give it in a variable of the environment.")
     lead = grace + CLOSING_SECONDS
-    if time is not None and seconds_of(time) < 2 * lead:
+    if limit is not None and limit[1] < 2 * lead:
         raise UserError(
-            f"--time {time} leaves no time to train: the study is told to end {lead:g} s "
+            f"--time {limit[0]} leaves no time to train: the study is told to end {lead:g} s "
             f"before (--grace and {CLOSING_SECONDS:g} s); give at least twice that, or a shorter "
             "--grace"
         )
     options = {
-        **{"job-name": study.name, "ntasks-per-node": 1, "time": time, "chdir": Path.cwd()},
+        **{
+            "job-name": study.name,
+            "ntasks-per-node": 1,
+            "time": limit and limit[0],
+            "chdir": Path.cwd(),
+        },
         **{"output": output, "open-mode": "append", "signal": f"B:TERM@{lead:.0f}"},
     }
     settings = [[f"--{name}={value}"] for name, value in options.items() if value is not None]

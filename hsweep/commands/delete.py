@@ -1,5 +1,6 @@
 """``hsweep delete``."""
 
+import shutil
 import sys
 
 import click
@@ -32,4 +33,5 @@ def delete(study_name: str, yes: bool, home: Home) -> None:
             raise UserError("delete asks first, and there is no terminal to ask on; give --yes")
         click.confirm(f"Delete {study_name} for good?", abort=True)
     remove(paths)
+    shutil.rmtree(home.submissions(study_name), ignore_errors=True)
     click.echo(f"{study_name} is deleted")

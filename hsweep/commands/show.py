@@ -194,6 +194,7 @@ def _show_study(
     from hsweep.design.labels import varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
+    from hsweep.record.journal_reader import LEFT_OUT
     from hsweep.record.mirror import mirror_line
     from hsweep.record.study import CLOSELY
     from hsweep.record.summary import (
@@ -230,6 +231,7 @@ def _show_study(
         ]
         lines += mixed_versions_lines(journal, trained)
         lines += weights_lines(study, journal)
+        lines += (journal.meta(LEFT_OUT) or "").splitlines()
         reused = journal.reused_from()
     listed = [
         (row, end)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from hsweep.clusters.kuberay import HOME, SWEEP_FOLDER, Pods, manifest
-from hsweep.clusters.sbatch import TIME
+from hsweep.clusters.sbatch import LIMIT
 from hsweep.command_line import command
 from hsweep.commands.options import complete_study, home_option, sweep_argument, sweep_options
 from hsweep.errors import UserError
@@ -26,7 +26,9 @@ def submit() -> None:
 @submit.command(context_settings={"ignore_unknown_options": True})
 @sweep_argument
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS]")
-@click.option("--time", type=TIME, help="Time limit, as 24:00:00; after it the job comes back.")
+@click.option(
+    "--time", "limit", type=LIMIT, help="Time limit, as 24:00:00; after it the job comes back."
+)
 @click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
 @click.option(
     "--study", "study_name", shell_complete=complete_study, metavar="NAME", help="The study's name."
@@ -38,7 +40,7 @@ def submit() -> None:
 def slurm(
     sweep_file: Path,
     more: tuple[str, ...],
-    time: str | None,
+    limit: tuple[str, int] | None,
     dry_run: bool,
     study_name: str | None,
     chosen: SweepOptions,
@@ -69,7 +71,7 @@ def slurm(
     submissions = Submissions(home.submissions(order.name))
     words = [*option_words(options), "--home", str(home.root)]
     script = script_of(
-        *(home.study(order.name), time),
+        *(home.study(order.name), limit),
         run=[
             *(str(sweep_file.absolute()), "--study", order.name),
             *(*chosen.words(), *option_words(beginning), *words),

@@ -30,6 +30,7 @@ from hsweep.design.trial import (
 )
 from hsweep.errors import FencedError
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal_reader import LEFT_OUT
 from hsweep.record.summary import INTERRUPTED
 from hsweep.record.weights import WeightsKeeper
 from hsweep.secrets import redact
@@ -46,6 +47,9 @@ class Observer(Protocol):
 
     def reported(self, trial: Trial, report: Report) -> None:
         """A report was recorded."""
+
+    def said(self, line: str) -> None:
+        """Something is to be told that is about no trial."""
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
         """A trial reached a final state, or will be tried again (status ``planned``)."""
@@ -336,6 +340,7 @@ class Coordinator:
         is_own_fault: bool = True,
         needs_new_worker: bool = False,
         is_final: bool = False,
+        node: str = "",
     ) -> None:
         """Note that an attempt failed: the trial is tried again up to the sweep's limit.
 
@@ -346,6 +351,7 @@ class Coordinator:
                 trial only if it happens several times without a report in between.
             needs_new_worker: whether further attempts need a process of their own.
             is_final: whether another attempt would fail in the same way, so that none is made.
+            node: where that was, if the trial may run on another node.
         """
         with self.lock:
             row, reason = self._current(assignment), shortened(redact(error))
@@ -360,8 +366,21 @@ class Coordinator:
             is_over = is_final or failures > self.sweep.max_failures
             status = TrialStatus.FAILED if is_over else TrialStatus.PLANNED
             self._end_attempt(row, status, reason, failures=failures)
-            if pause := self._retries.reason_to_pause(row.key, reason):
+            if pause := self._retries.reason_to_pause(row.key, reason, node):
                 self.request_stop(pause, is_trouble=True)
+
+    def say(self, line: str) -> None:
+        """Show a line that is about no trial."""
+        with self.lock:
+            self._notify(lambda observer: observer.said(line))
+
+    def record_left_out(self, lines: Iterable[str]) -> None:
+        """Record which nodes get no trials, a line each with the reason."""
+        with self.lock:
+            try:
+                self.journal.set_metas({LEFT_OUT: "\n".join(lines) or None})
+            except Exception as error:
+                self._trouble(error)
 
     def no_more_events(self, assignments: Iterable[Assignment]) -> None:
         """Note that trials will report no more: an unfinished one has failed."""

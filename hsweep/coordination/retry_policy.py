@@ -27,7 +27,7 @@ class RetryPolicy:
     """The failures of one run of a study that decide about further attempts."""
 
     _lost: Counter[str] = field(default_factory=Counter)
-    _alike: dict[str, set[str]] | None = field(default_factory=dict)
+    _alike: dict[str, set[tuple[str, str]]] | None = field(default_factory=dict)
 
     def has_reported(self, key: str) -> None:
         """Note that a trial has reported: the study works, so a later failure is the trial's
@@ -40,21 +40,23 @@ class RetryPolicy:
         self._lost[key] += 1
         return self._lost[key] <= _MAX_LOST
 
-    def reason_to_pause(self, key: str, reason: str) -> str:
-        """Note a trial's failure; return why the study should pause, empty if it should not.
+    def reason_to_pause(self, key: str, reason: str, node: str = "") -> str:
+        """Note a trial's failure, and the node where it may go on on another; return why the study
+        should pause, empty if it should not.
 
         A missing module or data set is no trial's fault, and going on would use up every trial's
-        attempts.
+        attempts. What fails on one node of several may be the node's.
         """
         if self._alike is None:
             return ""
         cause = first_line(reason) or "unknown"
         alike = self._alike.setdefault(cause, set())
-        alike.add(key)
-        if len(alike) < _SAME_FAILURES:
+        alike.add((key, node))
+        keys, nodes = ({pair[i] for pair in alike} for i in (0, 1))
+        if len(keys) < _SAME_FAILURES or ("" not in nodes and len(nodes) == 1):
             return ""
         return (
-            f"the first {len(alike)} trials failed in the same way ({cause}); mend that, and "
+            f"the first {len(keys)} trials failed in the same way ({cause}); mend that, and "
             "let trials that have used up their attempts try again with --retry-failed"
         )
 

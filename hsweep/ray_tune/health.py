@@ -1,7 +1,9 @@
 """Whether Ray itself is still there: the processes on this machine, and the cluster's head."""
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import ray
@@ -11,7 +13,7 @@ from hsweep.ray_tune.private import dead_processes, draining_nodes
 HEAD_SECONDS: Final = 60.0
 """How long the head of a cluster may be silent; it may come back, as a process of its own."""
 
-_ASK_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 2.0
 _LONGEST_LOOK: Final = 2.0
 _NEEDED: Final = ("raylet", "gcs_server")
 
@@ -21,10 +23,13 @@ class RayHealth:
 
     ``is_ours`` says that this process started it, so its processes are its children. ``nodes`` is
     Ray's description of its nodes, and ``draining`` has the ids of those that are about to go
-    away, as of the last answer.
+    away, as of the last answer. Each answer goes to ``note``, in a thread of its own.
     """
 
-    def __init__(self, *, is_ours: bool) -> None:
+    def __init__(
+        self, note: Callable[[list[dict[str, Any]]], None] = lambda _nodes: None, *, is_ours: bool
+    ) -> None:
+        self._note = note
         self._is_ours = is_ours
         self._own_node = ray.get_runtime_context().get_node_id()
         self.nodes: list[dict[str, Any]] = ray.nodes()
@@ -63,9 +68,8 @@ class RayHealth:
             self._asking.start()
 
     def _note_answer(self) -> None:
-        try:
+        with contextlib.suppress(Exception):
             self.nodes = ray.nodes()
             self.draining = draining_nodes()
-        except Exception:
-            return
-        self._silent = 0.0
+            self._silent = 0.0
+            self._note(self.nodes)

@@ -138,7 +138,7 @@ def _start() -> None:
                 num_cpus=usable_cores(),
                 **QUIET,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises it itself, without a class of its own
         remedy = ""
         if "AF_UNIX" in str(error):
             remedy = ". Sockets lie there: name a folder of a shorter path in RAY_TMPDIR, as /tmp"

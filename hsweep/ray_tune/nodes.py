@@ -1,11 +1,25 @@
-"""The nodes of a cluster, and the number of trials that they have room for."""
+"""The nodes of a cluster: the number of trials that they have room for, and what they lack."""
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from hsweep.design.trial import Resources
+from hsweep.planning.code import training_code
+from hsweep.record.summary import first_line
+from hsweep.training.storage import Store
+
+_PROBE_SECONDS: Final = 120.0
+"""How long a node may take to start a process, which imports what the sweep does."""
+
+Node = Mapping[str, Any]
+"""Ray's description of a node."""
 
 
 def alive_nodes() -> list[dict[str, Any]]:
@@ -31,14 +45,9 @@ def _process_slots(available: Mapping[str, float], request: Resources) -> int:
     return min(fits)
 
 
-def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
-    """Return the ``failed`` nodes that are alive; none unless another node has room for the
-    request."""
-    nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
-    avoided = nodes.keys() & set(failed)
-    other_nodes = [nodes[node] for node in nodes.keys() - avoided]
-    has_room = slots_of(other_nodes, request) > 0
-    return frozenset(avoided) if has_room else frozenset()
+def can_train(node: Node) -> bool:
+    """Whether a node has processors, which many a head has not."""
+    return any(map(node["Resources"].get, ("CPU", "GPU")))
 
 
 def on_node(node: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -47,3 +56,102 @@ def on_node(node: str, function: Callable[..., Any], *arguments: Any, **options:
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy, **options)
     return task(function).remote(*arguments)
+
+
+@dataclass(slots=True)
+class Demand:
+    """Asks a cluster that adds nodes by itself for some, by placement groups that nothing uses:
+    they end with their driver, however that ends. Another cluster only lists them."""
+
+    groups: list[tuple[Resources, PlacementGroup]] = field(default_factory=list)
+
+    def ask(self, requests: Iterable[Resources]) -> None:
+        """Ask for room for these requests in place of those before; what has got it gives it
+        back."""
+        left, kept = list(requests), []
+        for request, group in self.groups:
+            if request in left and not group.wait(0):
+                left.remove(request)
+                kept.append((request, group))
+            else:
+                remove_placement_group(group)
+        self.groups = kept + [(request, _group_for(request)) for request in left]
+
+
+def _group_for(request: Resources) -> PlacementGroup:
+    number = request.processes
+    amounts = {"CPU": request.all_cpus / number, "GPU": request.gpus / number}
+    bundle = {name: amount for name, amount in amounts.items() if amount > 0}
+    return placement_group([bundle] * number, "PACK" if request.spread else "STRICT_PACK")
+
+
+def name_of(node: Node) -> str:
+    """Return a node's host name and address, or its address alone where that is all it has."""
+    host, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
+    return str(address) if host == address else f"{host} ({address})"
+
+
+def setup_hook() -> Callable[[], None]:
+    """Return what a cluster's processes begin with. It comes to them by value, and fails nowhere:
+    ``problems_of`` tells what a node lacks."""
+
+    def set_up() -> None:
+        import contextlib
+
+        with contextlib.suppress(Exception):
+            from hsweep.workspace import set_up_cluster_worker
+
+            set_up_cluster_worker()
+
+    return set_up
+
+
+def problems_of(nodes: Iterable[Node], sample: Any, scratch: str) -> dict[str, str]:
+    """Return by its id what each node lacks to make a trial such as ``sample`` and to write to
+    ``scratch``; all nodes are asked at once."""
+    # The folder of a study that is not on record yet has to stay free.
+    root = scratch if "://" in scratch else str(Path(scratch).parents[1])
+    store, marker = Store(root), f".seen-by-all-{uuid.uuid4().hex[:8]}"
+    store.write(marker, b"hsweep")
+    problems = {}
+    try:
+        arguments = (training_code().digest, ray.cloudpickle.dumps(sample), root, marker)
+        answers = {on_node(node["NodeID"], _probe(), *arguments): node["NodeID"] for node in nodes}
+        ray.wait([*answers], num_returns=len(answers), timeout=_PROBE_SECONDS)
+        for answer, node in answers.items():
+            try:
+                problems[node] = ray.get(answer, timeout=0)
+            except RayError as error:
+                is_late = isinstance(error, TimeoutError)
+                reason = f"in {_PROBE_SECONDS:g} s" if is_late else first_line(str(error))
+                problems[node] = f"has no process that answers ({reason})"
+    finally:
+        store.remove(marker)
+    return {node: problem for node, problem in problems.items() if problem}
+
+
+def _probe() -> Callable[..., str]:
+    """Return a function that goes to nodes by value, as they may lack this module."""
+
+    def probe(digest: str, sample: bytes, root: str, marker: str) -> str:
+        import pickle
+
+        try:
+            from hsweep.planning.code import training_code
+            from hsweep.training.storage import Store
+        except ImportError as error:
+            return f"has not the hsweep of this command ({error}): install it there"
+        if training_code().digest != digest:
+            return "has an hsweep of other code than this command: install the same there"
+        try:
+            pickle.loads(sample)
+        except Exception as error:
+            return f"cannot load the sweep's trials ({type(error).__name__}: {error})"
+        if Store(root).read(marker) is None:
+            return (
+                f"does not see {root}; give --storage a folder or URI that every node reaches "
+                "(a shared file system, s3://bucket/folder, ...)"
+            )
+        return ""
+
+    return probe

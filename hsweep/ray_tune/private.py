@@ -9,12 +9,17 @@ import functools
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
+from ray._private import services
 from ray._private.node import Node
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from hsweep.terminal import warn
 
 if TYPE_CHECKING:
     # Tune takes as long to import as Ray takes to start, which does not need it.
@@ -24,6 +29,9 @@ HEAD_SECONDS: Final = 20.0
 """How long the head of a cluster may take to answer before it is joined."""
 
 _IDLE_HELPERS: Final = ("start_log_monitor", "start_monitor", "start_api_server")
+_LINE_LENGTH: Final = 300
+_TOLD: Final = ("The node with node id", "Raylet is termin", "A worker died", "Traceback")
+"""How messages of Ray begin that say at length what we say ourselves."""
 _errors: dict[str, BaseException] = {}
 
 
@@ -89,7 +97,38 @@ def problem_of_head(address: str) -> str:
     except subprocess.TimeoutExpired:
         return f"no answer within {HEAD_SECONDS:g} s"
     lines = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-    return (lines or ["it is not healthy"])[-1][:300] if asked.returncode else ""
+    return (lines or ["it is not healthy"])[-1][:_LINE_LENGTH] if asked.returncode else ""
+
+
+def nodes_elsewhere(address: str) -> list[str]:
+    """Return the addresses of a cluster's nodes if none of them is this machine, else nothing; the
+    cluster's head has to answer.
+
+    Ray looks for a node here for a minute, by its process. Where it finds one whose sockets it
+    cannot see, as from outside of that node's container, it aborts this process.
+    """
+    client = ray._raylet.GcsClient(address=services.canonicalize_bootstrap_address_or_die(address))
+    nodes = client.get_all_node_info(
+        timeout=HEAD_SECONDS, state_filter=GcsNodeInfo.GcsNodeState.ALIVE
+    ).values()
+    processes = services.find_node_ids()
+    is_here = any(
+        node.node_id.hex() in processes and Path(node.raylet_socket_name).exists() for node in nodes
+    )
+    return [] if is_here else sorted({node.node_manager_address for node in nodes})
+
+
+def shorten_messages() -> None:
+    """Let what Ray says to all drivers of a cluster take a line on standard error, not pages of its
+    logs on standard output."""
+    ray._private.worker.print_to_stdstream = _print_first_lines
+
+
+def _print_first_lines(data: Mapping[str, Any], **_settings: Any) -> None:
+    for text in data["lines"]:
+        line = str(text).strip().partition("\n")[0]
+        if not line.startswith(_TOLD):
+            warn(f"Ray says: {line[:_LINE_LENGTH]}")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from hsweep.ray_tune.private import problem_of_head
+from hsweep.ray_tune.private import nodes_elsewhere, problem_of_head
 
 
 def _answer() -> int:
@@ -22,6 +22,8 @@ def probe() -> dict[str, Any]:
     address = os.environ.get("RAY_ADDRESS", "")
     if address and (problem := problem_of_head(address)):
         raise ConnectionError(problem)
+    if address and nodes_elsewhere(address):
+        raise ConnectionError("this machine is no node of that cluster")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not address:  # a cluster has its own size, and asking for one when joining is an error
         options |= {

@@ -8,6 +8,7 @@ never read back.
 
 import logging
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,29 +22,47 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Resources
+from hsweep.design.trial import Resources, Trial
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of
+from hsweep.ray_tune.nodes import (
+    Demand,
+    Node,
+    alive_nodes,
+    can_train,
+    name_of,
+    problems_of,
+    setup_hook,
+    slots_of,
+)
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import (
     add_no_variables,
+    nodes_elsewhere,
     problem_of_head,
     repair_tune,
+    shorten_messages,
     start_dashboard,
 )
+from hsweep.ray_tune.roster import Roster
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
-from hsweep.ray_tune.workers import Worker
+from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.signals import holding_sigterm
+from hsweep.terminal import print_step
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0
 """How long to wait for a node that could hold a trial, where there is none."""
 
 _LOOK_SECONDS: Final = 1.0
+_PATIENCE: Final = 600.0
+"""How long to wait for the nodes that a run is to have, unless the user says."""
+_MOST_WANTED: Final = 16
+"""For how many trials a cluster is asked for nodes at once."""
+_UNLIMITED: Final = 10_000
 _UNTIL_DASHBOARD: Final = 15
 """Looks before a dashboard is started: who runs a study of seconds is not made to wait for one."""
 
@@ -70,6 +89,9 @@ class RayRunner:
         has_dashboard: whether one that is started here gets a dashboard, as soon as a run
             has taken some time: it takes seconds to start.
         max_concurrent: trials at once; None for as many as the resources allow.
+        num_nodes: nodes to wait for before trials start.
+        patience: seconds that nodes may take to come; a cluster that adds nodes by itself is asked
+            for them. None for no waiting, but where it is for ``num_nodes``.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
         local: a Ray that is being started here, until ``connect`` takes it over.
@@ -82,12 +104,15 @@ class RayRunner:
     cluster: OwnCluster | None = None
     has_dashboard: bool = True
     max_concurrent: int | None = None
+    num_nodes: int = 1
+    patience: float | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     local: StartingRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _lacks_dashboard: bool = field(default=False, init=False)
+    _sample: Trial | None = field(default=None, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
     def connect(self) -> None:
@@ -96,6 +121,7 @@ class RayRunner:
         Raises:
             UserError: the cluster cannot be reached.
         """
+        shorten_messages()
         if self.cluster is not None and self.address is None:
             self.address = self.cluster.start()
             self._join(self.address)
@@ -130,13 +156,19 @@ class RayRunner:
                 "see that it is up and that RAY_AUTH_TOKEN or ~/.ray/auth_token holds its token, "
                 f"or {_without(source)}"
             )
+        if nodes := nodes_elsewhere(address):
+            some = ", ".join([*nodes[:3], *(["..."] if len(nodes) > 3 else [])])
+            raise UserError(
+                f"{source}={address}: this machine is no node of that cluster, which has {some}; "
+                "run the command on one of them, hand it to them by `ray job submit`, or "
+                f"{_without(source)}"
+            )
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        hook = "hsweep.workspace.set_up_cluster_worker"
-        runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
+        runtime = {"worker_process_setup_hook": setup_hook(), "env_vars": environment}
         try:
             with holding_sigterm():
                 context = ray.init(address=address, runtime_env=runtime, **QUIET)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # Ray raises it itself, without a class of its own
             raise UserError(
                 f"cannot connect to the cluster at {address}: {error}. Is it running, and does "
                 "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
@@ -151,21 +183,51 @@ class RayRunner:
             self.dashboard_url = start_dashboard()
 
     def check(self, requests: Mapping[str, Resources]) -> None:
-        """Refuse requests (by trial) that no node can meet, and storage that a node cannot see.
+        """Refuse requests (by trial) that no node can meet, once nodes have had time to come.
 
         Raises:
-            UserError: naming the trial or the node.
+            UserError: naming the trial, or the number of nodes.
         """
-        nodes = alive_nodes()
+        self._checked, demand = set(requests.values()), Demand()
+        patience = self.patience or (_PATIENCE if self.num_nodes > 1 else 0.0)
+        begin, told = time.monotonic(), ""
+        while problem := self._problem(requests):
+            if time.monotonic() - begin >= patience or self.address is None:
+                raise UserError(problem)
+            if problem != told:
+                print_step(f"waiting up to {patience:g} s for nodes: {problem.partition(';')[0]}")
+                told = problem
+            demand.ask([request for request in self._checked if not self.slots(request)])
+            time.sleep(_LOOK_SECONDS)
+        demand.ask(())
+
+    def _problem(self, requests: Mapping[str, Resources]) -> str:
+        """Return what the cluster lacks for the requests, empty if nothing."""
+        nodes = [node for node in alive_nodes() if can_train(node)]
+        if 1 < self.num_nodes > len(nodes):
+            return f"{len(nodes)} of {self.num_nodes} nodes (--wait-for-nodes) are there"
         amounts = [node["Resources"] for node in nodes]
         for key, request in requests.items():
             if not slots_of(amounts, request):
-                raise UserError(
-                    f"trial {key} needs {_amounts(request)}{_lacking(amounts, request)}"
-                )
-        if len(nodes) > 1:
-            _check_shared(self.scratch, nodes)
-        self._checked = set(requests.values())
+                return f"trial {key} needs {_amounts(request)}{_lacking(amounts, request)}"
+        return ""
+
+    def check_nodes(self, sample: Trial) -> None:
+        """Refuse nodes that lack what a trial needs: this code, the sweep's modules, the storage.
+
+        Raises:
+            UserError: naming each node, and what it lacks.
+        """
+        if self.address is None:
+            return
+        nodes = {node["NodeID"]: node for node in alive_nodes() if can_train(node)}
+        self._sample = sample
+        if problems := self._probe(nodes.values()):
+            lines = (f"node {name_of(nodes[node])} {what}" for node, what in problems.items())
+            raise UserError("; ".join(lines))
+
+    def _probe(self, nodes: Iterable[Node]) -> dict[str, str]:
+        return problems_of(nodes, self._sample, self.scratch)
 
     def check_sent(self, role: str, function: Any) -> None:
         """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
@@ -176,11 +238,12 @@ class RayRunner:
         """Return how many trials of this size fit the cluster at once."""
         return slots_of((node["Resources"] for node in alive_nodes()), request)
 
-    def num_workers(self, coordinator: Coordinator) -> int:
+    def num_workers(self, coordinator: Coordinator, roster: Roster) -> int:
         """Return how many processes train at once: as many as fit of the smallest trial."""
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
-        return self.max_concurrent or max([1, *map(self.slots, requests)])
+        fitting = max(map(roster.slots, requests), default=0)
+        return max(1, min(fitting, self.max_concurrent or fitting))
 
     def run(self, coordinator: Coordinator) -> None:
         self.connect()
@@ -191,11 +254,23 @@ class RayRunner:
             # Their own messages stay off the terminal: failures reach the record.
             logging.getLogger(name).setLevel(logging.CRITICAL)
         send_whole(self.own_modules)
-        scheduler = CoordinatedScheduler(coordinator, self.num_workers(coordinator))
+        scheduler, demand = CoordinatedScheduler(coordinator), Demand()
+        roster = scheduler.workers.roster
+        roster.nodes = {node["NodeID"]: node for node in alive_nodes()}
+        roster.probe = None if self._sample is None else self._probe
+        coordinator.record_left_out(())
+
+        def note_nodes(nodes: list[dict[str, Any]]) -> None:
+            roster.update(nodes)
+            scheduler.workers.max_workers = self.num_workers(coordinator, roster)
+            if self.patience and self.address is not None:
+                demand.ask(self._wanted(scheduler.workers))
+
+        note_nodes(alive_nodes())
         tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
-            health = RayHealth(is_ours=self.address is None)
-            _wait(tuning, scheduler, health, self._show_dashboard)
+            health = RayHealth(note_nodes, is_ours=self.address is None)
+            _wait(tuning, scheduler, health, self._show_dashboard, self.patience or 0.0)
         except BaseException:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
@@ -204,6 +279,17 @@ class RayRunner:
         error = tuning.exception() if tuning.done() else None
         if error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(error), is_trouble=True)
+
+    def _wanted(self, workers: Workers) -> list[Resources]:
+        """Return what nodes are to be added for: waiting trials that all workers leave over."""
+        number, most = len(workers.by_id), self.max_concurrent or sys.maxsize
+        if workers.without_process() or number < workers.max_workers:
+            return []
+        left = min(workers.coordinator.num_waiting, most - number, number, _MOST_WANTED)
+        return [self._largest()] * left
+
+    def _largest(self) -> Resources:
+        return max(self._checked, key=lambda request: (request.gpus, request.all_cpus))
 
     def _show_dashboard(self) -> None:
         if self._lacks_dashboard:
@@ -228,7 +314,8 @@ def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
             search_alg=CoordinatedSearcher(scheduler),
             scheduler=scheduler,
             num_samples=-1,
-            max_concurrent_trials=scheduler.workers.max_workers,
+            # The searcher has as many as there is room for, which changes with the nodes.
+            max_concurrent_trials=_UNLIMITED,
             reuse_actors=not scheduler.coordinator.sweep.isolate,
             trial_name_creator=_trial_name,
             trial_dirname_creator=_trial_name,
@@ -251,6 +338,7 @@ def _wait(
     scheduler: CoordinatedScheduler,
     health: RayHealth,
     show_dashboard: Callable[[], None],
+    patience: float,
 ) -> None:
     """Wait until Tune ends; where Ray can never go on, ask Tune to end, and give it up at last."""
     without_room = 0.0
@@ -265,8 +353,8 @@ def _wait(
         workers = scheduler.workers.without_process()
         has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(workers, health.nodes)
         without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
-        if trouble is None and without_room > ROOMLESS_SECONDS:
-            trouble = _no_room(workers)
+        if trouble is None and without_room > max(patience, ROOMLESS_SECONDS):
+            trouble = _no_room(workers, without_room)
         if trouble is not None:
             scheduler.coordinator.request_stop(trouble, is_trouble=True)
             wait([tuning], _LEAVE_SECONDS)
@@ -281,10 +369,10 @@ def _fits_somewhere(workers: Sequence[Worker], nodes: Iterable[Mapping[str, Any]
     )
 
 
-def _no_room(workers: Iterable[Worker]) -> str:
+def _no_room(workers: Iterable[Worker], seconds: float = ROOMLESS_SECONDS) -> str:
     needs = " or ".join(sorted({_amounts(worker.resources) for worker in workers}) or ["nothing"])
     return (
-        f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
+        f"no node of the cluster has been able to hold a trial for {seconds / 60:.0f} "
         f"minutes (one needs {needs}): nodes were lost and none came back"
     )
 
@@ -298,7 +386,7 @@ def _amounts(request: Resources) -> str:
 
 def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
     """Describe the resources of nodes that cannot hold a trial, and the remedy."""
-    has = {name: [node.get(name, 0) for node in nodes] for name in ("CPU", "GPU")}
+    has = {name: [0.0, *(node.get(name, 0) for node in nodes)] for name in ("CPU", "GPU")}
     largest = f"the largest node has {max(has['CPU']):g} cpus and {max(has['GPU']):g} gpus"
     options = "--set cpus=..., --set gpus=..."
     if request.processes > 1:
@@ -314,7 +402,10 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
             f" on one node, but {largest}; let its processes run on several nodes "
             f"(--set spread=true), or lower the sweep's resources ({options})"
         )
-    return f", but {largest}; lower the sweep's resources ({options}) or join a larger node"
+    return (
+        f", but {largest}; lower the sweep's resources ({options}) or "
+        "let a larger node join and wait for it (--wait 10m)"
+    )
 
 
 def _ending(error: BaseException) -> str:
@@ -325,30 +416,3 @@ def _ending(error: BaseException) -> str:
 
 def _trial_name(trial: TuneTrial) -> str:
     return f"{trial.config[START]!r}-{trial.trial_id}"
-
-
-def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
-    """Write a marker and let every node read it."""
-    from hsweep.training.storage import Store
-
-    # The folder of a study that is not on record yet has to stay free.
-    scratch = scratch if "://" in scratch else str(Path(scratch).parents[1])
-    files, marker = Store(scratch), f".seen-by-all-{uuid.uuid4().hex[:8]}"
-    files.write(marker, b"hsweep")
-
-    def can_read(root: str, name: str) -> bool:
-        return Store(root).read(name) is not None
-
-    try:
-        seen = {
-            node["NodeManagerHostname"]: on_node(node["NodeID"], can_read, scratch, marker)
-            for node in nodes
-        }
-        for host, answer in seen.items():
-            if not ray.get(answer):
-                raise UserError(
-                    f"node {host} does not see {scratch}; give --storage a folder or URI that "
-                    "every node reaches (a shared file system, s3://bucket/folder, ...)"
-                )
-    finally:
-        files.remove(marker)

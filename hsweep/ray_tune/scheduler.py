@@ -23,6 +23,7 @@ from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
+from hsweep.record.summary import first_line
 from hsweep.training.worker_queue import BrokenWorkerError, EndedProcess, Message, TrialError
 
 GRACE_SECONDS: Final = 15.0
@@ -139,11 +140,14 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             worker.is_done_with(message.key)
             worker.is_broken = True
             if isinstance(event, TrialError):
-                self.coordinator.failed(assignment, event.text, is_final=event.is_final)
+                node = "" if event.is_final else self._note_failure(worker, assignment, event.text)
+                self.coordinator.failed(assignment, event.text, is_final=event.is_final, node=node)
             else:
                 self._explain(worker, [assignment], event)
         elif not self.coordinator.report(assignment, event):
             worker.is_done_with(message.key)
+            if isinstance(event, Report) and worker.place is not None:
+                self.workers.roster.succeeded(worker.place.node)
             if not isinstance(event, Report) or not event.is_last:
                 return True
             self.workers.note_duration(event.wall_seconds)
@@ -193,7 +197,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
     ) -> None:
         """Tell the coordinator why trials ended with their process."""
-        if not isinstance(process.error, RayActorError):
+        if not isinstance(process.error, RayActorError) and process.place is not None:
             self._pass_on(worker, unfinished, process)
             return
         # Questions to other machines take time that other trials need not wait.
@@ -214,16 +218,29 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
                 is_node_alive=is_node_alive,
             )
             leaves_node = failure.leaves_node and process.place is not None
-            if leaves_node and process.place is not None:
-                self.workers.failed_nodes.setdefault(key, set()).add(process.place.node)
+            is_own_fault = failure.is_own_fault
+            if is_own_fault and process.place is None:
+                is_own_fault = not self.workers.roster.may_be_unfit()
             # One of several did it, or none. Each goes on in a worker of its own, which tells.
-            is_suspect = failure.is_own_fault and len(unfinished) > 1 and not failure.hung
+            is_suspect = is_own_fault and len(unfinished) > 1 and not failure.hung
+            node = self._note_failure(worker, assignment, failure.text) if is_own_fault else ""
             self.coordinator.failed(
                 assignment,
                 failure.text,
-                is_own_fault=failure.is_own_fault and not is_suspect,
+                is_own_fault=is_own_fault and not is_suspect,
                 needs_new_worker=leaves_node or is_suspect,
+                node=node,
             )
+
+    def _note_failure(self, worker: Worker, assignment: Assignment, error: str) -> str:
+        """Note that a trial failed on its worker's node; return the node if the trial may run on
+        another."""
+        roster, key = self.workers.roster, assignment.trial.key
+        if worker.place is None:
+            return ""
+        roster.failed(key, worker.place.node, first_line(error))
+        is_avoided = worker.place.node in roster.avoided(key, worker.resources)
+        return worker.place.node if is_avoided else ""
 
     def wait_for_explanations(self, seconds: float) -> None:
         """Wait until the coordinator knows of every failure so far."""

@@ -14,8 +14,8 @@ import ray
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Resources
 from hsweep.ray_tune.messages import Place, WorkerStart
-from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
+from hsweep.ray_tune.roster import Roster
 from hsweep.training.hanging import START_SECONDS
 from hsweep.training.worker_queue import ENDING_SECONDS
 
@@ -120,29 +120,32 @@ class Closing:
 
 @dataclass(slots=True)
 class Workers:
-    """Takes trials from the coordinator for workers, ``max_workers`` of them at once.
+    """Takes trials from the coordinator for workers, ``max_workers`` of them at once, which may
+    change at any time.
 
     Attributes:
         by_id: the workers, by the id that Tune gives each.
-        failed_nodes: by trial, the nodes on which a process died that trained it.
+        roster: the nodes that they are on.
     """
 
     coordinator: Coordinator
     max_workers: int = 1
     by_id: dict[str, Worker] = field(default_factory=dict)
-    failed_nodes: dict[str, set[str]] = field(default_factory=dict)
+    roster: Roster = field(init=False)
     _closing: dict[str, Closing] = field(default_factory=dict)
     _trial_seconds: float | None = None
     _num_ended: int = 0
 
+    def __post_init__(self) -> None:
+        self.roster = Roster(self.coordinator)
+
     def open(self, trial_id: str) -> WorkerStart | None:
-        """Return the first assignments of a new worker, None if no trial is ready."""
-        first = self._next(None)
+        """Return the first assignments of a new worker, None if no trial is ready, or no room."""
+        first = self._next(None) if len(self.by_id) < self.max_workers else None
         if first is None:
             return None
         worker = Worker(first.resources, isolates=first.isolate)
-        if failed := self.failed_nodes.get(first.trial.key):
-            worker.avoided = avoidable(failed, worker.resources)
+        worker.avoided = self.roster.avoided(first.trial.key, worker.resources)
         worker.add(first)
         self.add_assignments(worker)
         self.by_id[trial_id] = worker
@@ -154,7 +157,8 @@ class Workers:
         No trial is overtaken for ever: a worker gets nothing while another of a different size
         waits for its process, for the room it waits for would never become free.
         """
-        if worker.isolates:
+        node = worker.place.node if worker.place is not None else ""
+        if worker.isolates or node in self.roster.left_out():
             return []
         if any(other.resources != worker.resources for other in self.without_process()):
             return []
@@ -163,7 +167,9 @@ class Workers:
             # Every hand-out has its price, however much is in it.
             return []
         assignments: list[Assignment] = []
-        while len(worker.unfinished) <= ahead and (assignment := self._next(worker.resources)):
+        while len(worker.unfinished) <= ahead and (
+            assignment := self._next(worker.resources, node)
+        ):
             worker.add(assignment)
             assignments.append(assignment)
         return assignments
@@ -212,7 +218,12 @@ class Workers:
         least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MAX_AHEAD else 0
         return min(_MAX_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
-    def _next(self, size: Resources | None) -> Assignment | None:
-        return self.coordinator.next_assignment(
-            size, lambda key: key not in self._closing or self._closing[key].is_done
-        )
+    def _next(self, size: Resources | None, node: str = "") -> Assignment | None:
+        def is_ready(key: str) -> bool:
+            if key in self._closing and not self._closing[key].is_done:
+                return False
+            if size is None or node not in self.roster.failed_on.get(key, ()):
+                return True
+            return node not in self.roster.avoided(key, size)
+
+        return self.coordinator.next_assignment(size, is_ready)

@@ -35,6 +35,7 @@ _TABLES: Final = (
     "CREATE TABLE position (segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,"
     " checksum TEXT NOT NULL)",
     "INSERT INTO position VALUES (1, 0, 0, '')",
+    "CREATE TABLE indexed (log TEXT NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE trials (key TEXT PRIMARY KEY, "
     + ", ".join(
@@ -138,6 +139,7 @@ def _build(path: Path, log: Log) -> None:
             with _transaction(connection, "BEGIN"):
                 for statement in _TABLES:
                     connection.execute(statement)
+                connection.execute("INSERT INTO indexed VALUES (?)", (log.id,))
                 _add_lines(connection, log)
                 connection.execute(f"PRAGMA user_version={_VERSION}")
             connection.execute("PRAGMA journal_mode=WAL")
@@ -219,8 +221,8 @@ def _position(connection: sqlite3.Connection) -> tuple[int, int, int, str]:
 
 
 def holds_other_lines(connection: sqlite3.Connection, log: Log) -> bool:
-    """Whether an index holds lines that the log does not: those of another log, or those that do
-    not count since another process took the study over."""
+    """Whether an index holds lines of a log that do not count, since another process took the study
+    over."""
     position = _position(connection)
     return position[-1] != "" and not log.has_line(*position)
 
@@ -241,11 +243,13 @@ def _fault(path: Path, log: Log) -> str:
                 result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
                 if result != "ok":
                     return f"is damaged ({result})"
+            if connection.execute("SELECT log FROM indexed").fetchone() != (log.id,):
+                return "is of another log"
             # Before the log's size: another process may be adding to both.
             segment, *_, end, _ = _position(connection)
             if segment >= log.num_segments and end > log.size:
                 return _AHEAD
-            return "is of another log" if holds_other_lines(connection, log) else ""
+            return "holds what does not count" if holds_other_lines(connection, log) else ""
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
             if not is_damage(error) and _code(error) != sqlite3.SQLITE_ERROR:
                 raise

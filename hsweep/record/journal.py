@@ -7,6 +7,7 @@ holds the study (``hsweep.record.lease``); others read (``hsweep.record.journal_
 
 import hashlib
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -51,7 +52,7 @@ class Journal(JournalReader):
     def __init__(self, folder: Path, *, create: bool = False, lease: Lease | None = None) -> None:
         if create and not segment_files(folder):
             folder.mkdir(exist_ok=True)
-            begin_segment(folder, 1, {})
+            begin_segment(folder, 1, {"id": uuid.uuid4().hex})
         self.lease = lease
         self._attach(Log(folder, writes=lease.number if lease is not None else 0))
         self._state = StudyState()

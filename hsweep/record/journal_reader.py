@@ -30,6 +30,8 @@ ORIGIN_META: Final = "origin:"
 TRAINED_WITH: Final = "trained_with"
 """Column of a status entry: digests of the origins of a trial that begins or is adopted."""
 
+LEFT_OUT: Final = "left_out"
+"""Name of the meta that holds which nodes got no trials in the last run, a line each."""
 RUNS: Final = "runs"
 """Name of the meta that holds how many trials a complete study will have started."""
 

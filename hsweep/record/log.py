@@ -145,6 +145,11 @@ class Log:
         return self._segments
 
     @property
+    def id(self) -> str:
+        """What tells it from other logs, even at the same place."""
+        return next((line.checksum for line in self.lines()), "")
+
+    @property
     def num_segments(self) -> int:
         return len(self._refreshed())
 

@@ -106,6 +106,18 @@ class RunOptions:
         help="An existing Ray cluster, host:port or auto.  [default: RAY_ADDRESS; without it Ray "
         "starts here]",
     )
+    wait_for_nodes: int | None = option(
+        None,
+        type=click.IntRange(1),
+        metavar="N",
+        help="Begin once the cluster has so many nodes that can hold trials.",
+    )
+    wait: float | None = option(
+        None,
+        type=DURATION,
+        help="Wait so long (10m) for nodes that can hold the trials, and ask a cluster that adds "
+        "nodes by itself for as many as there is work for.",
+    )
     dashboard: bool = option(
         True,
         "--dashboard/--no-dashboard",
@@ -170,6 +182,8 @@ class RunOptions:
             ("--address", self.address),
             ("--max-concurrent", at_once),
             ("--report-timeout", self.report_timeout),
+            ("--wait-for-nodes", self.wait_for_nodes),
+            ("--wait", self.wait),
         ):
             if self.runner == "inline" and value is not None:
                 raise UserError(

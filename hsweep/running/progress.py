@@ -152,6 +152,9 @@ class Progress:
             STATUS_STYLES[status],
         )
 
+    def said(self, line: str) -> None:
+        self._console.print(Text(line, style="yellow"), soft_wrap=True)
+
     def _line(self, trial: Trial, message: str, style: str = "default") -> None:
         num_ended, total = self._coordinator.table.num_ended, self._outlook.num_runs
         text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._label(trial)}  ")

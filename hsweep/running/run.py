@@ -176,6 +176,8 @@ def make_runner(
         cluster=JobRay(job) if job else None,
         has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
+        num_nodes=options.wait_for_nodes or 1,
+        patience=options.wait,
         own_modules=tuple(loaded.own_modules()),
         sweep_folder=loaded.folder,
         local=started,
@@ -214,6 +216,7 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
         runner.check_sent("model", model.function)
     else:
         runner.check_sent("training", plan.sweep.train)
+    runner.check_nodes(plan.trials[0])
 
 
 def _code_files(change: Change) -> dict[str, Path]:

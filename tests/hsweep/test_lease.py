@@ -1,6 +1,8 @@
 """One process at a time has a study: another is refused, or takes over what a dead one left."""
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -271,3 +274,27 @@ def test_a_run_whose_study_was_taken_over_ends_with_one_line(
     status = json.loads(hsweep("show", "own", "--json").stdout)
     assert (status["finished"], status["running"], status["planned"]) == (1, 1, 1)
     assert not home.study("own").report.exists()
+
+
+def test_a_study_runs_where_files_cannot_be_locked(
+    hsweep: Invoke, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("flock", "lockf"):
+        lock = getattr(fcntl, name)
+
+        def refused(file: Any, *how: Any, lock: Any = lock) -> None:
+            number = file if isinstance(file, int) else file.fileno()
+            if Path(f"/proc/self/fd/{number}").readlink().is_relative_to(home.root):
+                raise OSError(errno.ENOLCK, "No locks available")
+            lock(file, *how)
+
+        monkeypatch.setattr(fcntl, name, refused)
+    sweep = tmp_path / "own.py"
+    sweep.write_text(FENCED.format(journal="").replace("(2, 2)", "(0, 0)"))
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for verb, *rest in (("run", sweep, "--study"), ("resume",)):
+        how = ("--runner", "inline", "--tracking-uri", store)
+        ended = hsweep(verb, *rest, "own", *how)
+        assert ended.exit_code == 0, ended.output
+    assert "MLflow has not got" not in ended.output
+    assert json.loads(hsweep("show", "own", "--json").stdout)["finished"] == 3

@@ -477,3 +477,15 @@ def test_what_is_built_from_the_log_is_what_was_recorded(
         before = read(path)
         Journal(path).close()
         assert repr(read(path)) == repr(before)
+
+
+def test_a_study_that_was_removed_and_made_again_has_an_index_of_its_own(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        shutil.rmtree(path)
+        with Journal(path, create=True) as journal:
+            journal.add_trials([row("elsewhere", 0)])
+        assert [trial.key for trial in read(path)[0]] == ["elsewhere"]
+        assert "is of another log: building it" in capsys.readouterr().err
+    assert not list(index_of(path).parent.glob(f"{index_of(path).stem}.old-*"))

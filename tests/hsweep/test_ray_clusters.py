@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,20 @@ TESTS = Path(__file__).resolve().parents[1]
 START = "import ray_programs; ray_programs.main()"
 
 
-def run(program: str, folder: Path) -> dict[str, Any]:
+SEVERAL_MACHINES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+"""Lets nodes be started by Ray's command, which refuses where all listen to one machine alone."""
+
+
+def run(program: str, folder: Path, variables: Mapping[str, str] = {}) -> dict[str, Any]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
         [sys.executable, "-c", START, program, str(folder)],
-        env={**own, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"},
+        env={
+            **own,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}",
+            "OMP_NUM_THREADS": "1",
+            **variables,
+        },
         capture_output=True,
         text=True,
         timeout=240,
@@ -31,7 +42,7 @@ def run(program: str, folder: Path) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return found
+    return {**found, "printed": done.stdout + done.stderr}
 
 
 @pytest.mark.slow
@@ -49,6 +60,24 @@ def test_a_sweep_on_two_nodes_uses_both(tmp_path: Path) -> None:
     assert sorted(node for _, node in found["ranks"]) == found["nodes"]
     # The file that showed that every node sees the storage is gone.
     assert not list((tmp_path / "shared").glob(".seen-by-all-*"))
+
+
+@pytest.mark.slow
+def test_no_study_begins_on_a_node_without_hsweep_or_from_outside_of_the_cluster(
+    tmp_path: Path,
+) -> None:
+    found = run("bare_node", tmp_path, SEVERAL_MACHINES)
+    code, told = found["bare"]
+    assert code == 2, told
+    host = socket.gethostname()
+    assert f"node {host} (" in told
+    assert ") has not the hsweep of this command (No module named 'hsweep'): install it" in told
+    code, told = found["elsewhere"]
+    if "unshare" not in told:  # as where user namespaces are forbidden
+        assert code == 2, told
+        assert "this machine is no node of that cluster, which has" in told
+        assert "`ray job submit`" in told
+    assert found["recorded"] == []
 
 
 @pytest.mark.slow
@@ -78,6 +107,8 @@ def undisturbed(folder: Path, widths: list[int]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_trials_of_a_lost_node_go_on_elsewhere_and_that_is_no_failure(tmp_path: Path) -> None:
     found = run("node_lost", tmp_path)
+    assert "Last 20 lines of the Raylet logs" not in found["printed"]
+    assert "has been marked dead" not in found["printed"]
     assert found["reason"] is None
     assert {(status, failures) for _, status, _, failures in found["rows"]} == {("finished", 0)}
     assert sorted(attempt for _, _, attempt, _ in found["rows"]) == [1, 1, 2]
@@ -88,6 +119,21 @@ def test_the_trials_of_a_lost_node_go_on_elsewhere_and_that_is_no_failure(tmp_pa
     ]  # fmt: skip
     calm = list(undisturbed(tmp_path, [1, 2, 3]).values())
     assert list(histories(tmp_path / "study").values()) == calm
+
+
+@pytest.mark.slow
+def test_as_many_trials_run_as_the_nodes_that_come_and_go_have_room_for(tmp_path: Path) -> None:
+    found = run("nodes_come_and_go", tmp_path, SEVERAL_MACHINES)
+    assert found["reason"] is None
+    assert found["rows"] == [["finished", 0]] * 4
+    assert found["running"] == [1, 2]
+    joined, bare, lacks, gone = found["said"]
+    assert joined.endswith(" has joined")
+    assert bare.endswith(" has joined")
+    assert "gets no trials: it has not the hsweep of this command" in lacks
+    assert gone.endswith(" has gone")
+    assert found["left_out"] == lacks
+    assert "waiting up to 120 s for nodes: trial" in found["printed"]
 
 
 @pytest.mark.slow

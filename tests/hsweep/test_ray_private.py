@@ -3,6 +3,7 @@
 import inspect
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ prepare_ray()
 
 import ray  # noqa: E402
 from packaging.requirements import Requirement  # noqa: E402
+from ray._private import services  # noqa: E402
 from ray._private.node import Node  # noqa: E402
 from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E402
 from ray.exceptions import (  # noqa: E402
@@ -122,6 +124,38 @@ def test_a_dashboard_is_started_by_these_names() -> None:
     parameters = inspect.signature(Node.start_api_server).parameters
     assert [*parameters] == ["self", "include_dashboard", "raise_on_failure"]
     assert isinstance(Node.webui_url, property)
+
+
+def test_what_ray_says_to_all_drivers_takes_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = ray._private.worker
+    assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
+    monkeypatch.setattr(worker, "print_to_stdstream", worker.print_to_stdstream)
+    private.shorten_messages()
+    for text in (
+        "Raylet is terminated. Last 20 lines of the Raylet logs:\n  [state-dump]",
+        "The node with node id: c16c has been marked dead because\n\t(2) raylet has lagging",
+        "/tmp/ray is over 95% full\nObject creation will fail",
+    ):
+        said = {"lines": [text], "pid": "raylet", "is_err": False}
+        worker.print_to_stdstream(said, ignore_prefix=False)
+    assert capsys.readouterr() == ("", "hsweep: Ray says: /tmp/ray is over 95% full\n")
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_machine_is_a_node_where_ray_finds_a_process_and_sockets_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = ray.get_runtime_context().gcs_address
+    assert private.nodes_elsewhere(address) == []
+    (node,) = ray.nodes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _path: False)
+        assert private.nodes_elsewhere(address) == [node["NodeManagerAddress"]]
+    # As from another machine, or outside of the node's container.
+    monkeypatch.setattr(services, "find_node_ids", set)
+    assert private.nodes_elsewhere(address) == [node["NodeManagerAddress"]]
 
 
 def test_no_other_file_uses_a_private_name_of_ray() -> None:

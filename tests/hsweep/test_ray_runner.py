@@ -39,6 +39,7 @@ from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
 from hsweep.ray_tune import private as ray_private  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
+from hsweep.ray_tune.roster import Roster  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 __all__ = ["expected"]
@@ -233,7 +234,8 @@ def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Pat
     runner.connect()
     with searching(sweep, tmp_path / "study") as coordinator:
         runner.check({trial.key: trial.resources for trial in planned(sweep)})
-        assert runner.num_workers(coordinator) == runner.slots(Resources(cpus=0.25)) > 1
+        roster = Roster(coordinator, nodes={node["NodeID"]: node for node in ray.nodes()})
+        assert runner.num_workers(coordinator, roster) == runner.slots(Resources(cpus=0.25)) > 1
 
 
 def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) -> None:
@@ -267,7 +269,9 @@ def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
     runner: RayRunner, tmp_path: Path
 ) -> None:
     """The node cannot see /proc/self/fd/N, a folder that this test process alone has open."""
-    ray_runner._check_shared(str(tmp_path / "shared"), ray_nodes.alive_nodes())
+    nodes = ray_nodes.alive_nodes()
+    (tmp_path / "shared").mkdir()
+    assert ray_nodes.problems_of(nodes, None, str(tmp_path / "shared" / "study" / "ray")) == {}
     assert list((tmp_path / "shared").iterdir()) == [], "a storage that all see is left clean"
     (tmp_path / "private").mkdir()
     descriptor = os.open(tmp_path / "private", os.O_RDONLY)
@@ -275,8 +279,10 @@ def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
     if not Path(private).is_dir():
         pytest.skip("no /proc here")
     try:
-        with pytest.raises(UserError, match=rf"node \S+ does not see {private}; give --storage"):
-            ray_runner._check_shared(private, ray_nodes.alive_nodes())
+        runner.address, runner.scratch = "auto", f"{private}/study/ray"
+        told = rf"node \S+( \(\S+\))? does not see {private}; give --storage"
+        with pytest.raises(UserError, match=told):
+            runner.check_nodes(planned(tiny_sweep())[0])
     finally:
         os.close(descriptor)
     assert list((tmp_path / "private").iterdir()) == []
@@ -290,10 +296,11 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
     def refuse(**settings: Any) -> None:
         assert settings["address"] == "10.255.255.1:6379"
         assert "num_cpus" not in settings
-        raise ConnectionError("timed out")
+        raise Exception("timed out")  # as Ray does
 
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.setattr(ray_runner, "problem_of_head", lambda _address: "")
+    monkeypatch.setattr(ray_runner, "nodes_elsewhere", lambda _address: [])
     with pytest.raises(UserError, match=r"cluster at 10\.255\.255\.1:6379.*RAY_AUTH_TOKEN"):
         RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
 

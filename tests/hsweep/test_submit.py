@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from hsweep.cli import main
 from hsweep.clusters import slurm
 from hsweep.clusters.membership import Membership, offering, read_membership
-from hsweep.clusters.sbatch import seconds_of
+from hsweep.clusters.sbatch import LIMIT
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -203,7 +203,7 @@ def test_a_submitted_study_shows_what_the_queue_says(place: Place) -> None:
     ],
 )
 def test_time_limits_are_read_as_sbatch_reads_them(limit: str, seconds: int) -> None:
-    assert seconds_of(limit) == seconds
+    assert LIMIT.convert(limit, None, None) == (limit, seconds)
 
 
 def test_in_a_job_ray_starts_on_its_nodes_unless_an_address_is_given(

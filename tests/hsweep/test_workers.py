@@ -6,6 +6,7 @@ real ones.
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination import runner as inline
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.journal_reader import LEFT_OUT
 from hsweep.training import worker_queue
 from hsweep.training.run import Channel
 from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQueue
@@ -35,7 +37,7 @@ from ray.tune.schedulers import TrialScheduler  # noqa: E402
 
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune import workers as ray_workers  # noqa: E402
-from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart  # noqa: E402
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START, Place, WorkerStart  # noqa: E402
 from hsweep.ray_tune.scheduler import CoordinatedScheduler  # noqa: E402
 from hsweep.ray_tune.workers import Workers  # noqa: E402
 
@@ -155,11 +157,15 @@ class Tune:
         except BrokenWorkerError as error:
             self._end(trial, error)
             return
-        found = self.scheduler.on_trial_result(None, trial, {MESSAGES: messages, PLACE: None})
+        result = {MESSAGES: messages, PLACE: self.place_of(trial)}
+        found = self.scheduler.on_trial_result(None, trial, result)
         self.largest = max(self.largest, len(self.unfinished(trial)))
         if found == TrialScheduler.STOP:
             self.scheduler.on_trial_complete(None, trial, {})
             del self.trials[trial.trial_id]
+
+    def place_of(self, trial: Any) -> Place | None:
+        return None
 
     def unfinished(self, trial: Any) -> dict[str, Assignment]:
         return self.scheduler.workers.by_id[trial.trial_id].unfinished
@@ -361,6 +367,73 @@ def test_a_larger_trial_is_not_overtaken_for_ever(tmp_path: Path) -> None:
     assert tune.num_workers == 3
     # Expensive ones first.
     assert started == sorted(order, reverse=True)
+
+
+class OnNodes(Tune):
+    """Workers on three nodes, of which some fail what they get."""
+
+    def __init__(self, scheduler: CoordinatedScheduler, bad: frozenset[str], seed: int) -> None:
+        super().__init__(scheduler, None, 4, seed)
+        self.bad, self.places = bad, dict[str, Place]()
+        self.got: Counter[str] = Counter()
+        scheduler.workers.max_workers = 4
+        scheduler.workers.roster.nodes = {
+            name: {
+                "NodeID": name,
+                "NodeManagerHostname": name,
+                "NodeManagerAddress": "10.0.0.1",
+                "Resources": {"CPU": 2.0},
+            }
+            for name in "abc"
+        }
+
+    def _start(self) -> bool:
+        sessions: list[str] = []
+
+        def session(assignment: Assignment) -> Scripted:
+            self.got[sessions[0]] += 1
+            return (Failing if sessions[0] in self.bad else Scripted)(assignment)
+
+        self.sessions = session
+        before = {*self.trials}
+        if not super()._start():
+            return False
+        [trial_id] = self.trials.keys() - before
+        avoided = self.trials[trial_id].config[START].avoided
+        node = self.random.choice(sorted({*"abc"} - avoided))
+        sessions.append(node)
+        self.places[trial_id] = Place(node, node, 1)
+        return True
+
+    def place_of(self, trial: Any) -> Place | None:
+        return self.places[trial.trial_id]
+
+
+class Failing(Scripted):
+    def next_report(self) -> Report:
+        raise OSError("no space left on device")
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 999), bad=st.sampled_from(["a", "c"]))
+def test_a_node_that_fails_every_trial_is_left_out_and_costs_none(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, bad: str
+) -> None:
+    folder = tmp_path_factory.mktemp("nodes")
+    with coordinating(sweep_of(None, max_failures=2), folder) as coordinator:
+        tune = OnNodes(CoordinatedScheduler(coordinator), frozenset(bad), seed)
+        tune.run()
+        assert coordinator.stop_reason is None
+        rows = coordinator.journal.trials()
+        told = (coordinator.journal.meta(LEFT_OUT) or "").splitlines()
+    assert {row.status for row in rows} == {"finished"}
+    # Three, and what its other process had been given meanwhile.
+    assert all(0 < tune.got[node] <= 6 for node in bad if tune.got[node])
+    for line in told:
+        assert line.startswith(f"node {bad} (10.0.0.1) gets no trials: it failed ")
+        assert " trials in a row (the last: OSError: no space left on device" in line
 
 
 def test_a_trial_that_ends_without_a_last_report_has_failed(tmp_path: Path) -> None:
