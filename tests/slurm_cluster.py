@@ -99,17 +99,22 @@ class SlurmCluster:
             self.run("scancel", "--state=RUNNING,PENDING", "--hurry", "--full")
         for name in reversed(self._daemons):
             self._daemons[name].terminate()
-        for name, daemon in self._daemons.items():
+        for daemon in self._daemons.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(10)
             daemon.kill()
             daemon.wait()
-            if name in self.nodes:
-                for process in self.processes(name):
+        for number, node in enumerate(self.nodes, 1):
+            while processes := self.processes(node):
+                for process in processes:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
-        for node in self.nodes:
+                time.sleep(0.1)
             subprocess.run(["ip", "netns", "del", self._namespace(node)], check=False)
+            # Its other end may outlive the namespace for a moment.
+            subprocess.run(
+                ["ip", "link", "del", f"hslabv{number}"], stderr=subprocess.DEVNULL, check=False
+            )
         subprocess.run(["ip", "link", "del", _BRIDGE], check=False)
 
     def run(self, *words: object, user: str | None = None, **environment: str) -> str:

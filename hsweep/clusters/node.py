@@ -73,6 +73,11 @@ class RayNode:
                 start_new_session=True,
             )
 
+    def is_up(self) -> bool:
+        """Whether all of Ray's processes here have started: it then writes a file, for its own
+        commands."""
+        return (self._folder / "r" / "ray_current_cluster").exists()
+
     def last_line(self) -> str:
         """Return the last line of the node's log."""
         lines = self.log.read_text("utf-8", errors="replace").split("\n")

@@ -39,7 +39,7 @@ fi
 
 # In the background, so that this shell hears SIGTERM: it comes {lead:g} s before the time limit.
 # The study then saves its checkpoints and ends. Ray starts on the job's nodes by itself.
-trap 'kill -TERM $!' TERM
+trap 'kill -TERM $! 2>/dev/null' TERM
 {program} "$@" &
 driver=$!
 wait $driver

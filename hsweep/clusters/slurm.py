@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from hsweep.clusters.node import RayNode, address_toward, end, free_port, listens, looks
+from hsweep.clusters.node import RayNode, address_toward, end, free_port, looks
 from hsweep.errors import UserError
 from hsweep.record.provenance import output_of
 from hsweep.terminal import warn
@@ -70,7 +70,7 @@ class JobRay:
         self._others: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
-        """Start the head, and let the other nodes join it; return its address once it listens.
+        """Start the head, and let the other nodes join it; return its address once it is up.
 
         Raises:
             UserError: it does not start.
@@ -80,9 +80,9 @@ class JobRay:
         address = f"{host}:{free_port(host)}"
         self._head = RayNode(address, is_head=True)
         for _ in looks(_HEAD_SECONDS):
-            if listens(address) or self._head.process.poll() is not None:
+            if self._head.is_up() or self._head.process.poll() is not None:
                 break
-        if not listens(address):
+        if not self._head.is_up():
             raise UserError(f"Ray does not start on {self.job.node}: {self._head.last_line()}")
         if self.job.others:
             with self._head.log.open("ab") as log:
