@@ -66,8 +66,8 @@ class _Part:
         return f"{_JOURNAL}/{self.segment:06}-{self.owner}-{span}.jsonl"
 
 
-def _store(storage: str, name: str, patience: float = 0.0) -> Store:
-    return Store(below(storage, name), f"the copy of the study {name!r}", patience)
+def _store(storage: str, name: str = "") -> Store:
+    return Store(storage, name, subject=f"the copy of the study {name!r}", patience=0)
 
 
 def _segments(store: Store) -> dict[int, list[_Part]]:
@@ -112,7 +112,7 @@ def _refuse_other(manifest: Manifest, paths: StudyPaths, store: Store) -> None:
     owner = _owner_of(store)
     if owner and owner["study"] != manifest.study_id:
         raise UserError(
-            f"{store.root} belongs to another study called {manifest.name!r}, of {owner['home']} "
+            f"{store.path} belongs to another study called {manifest.name!r}, of {owner['home']} "
             f"on {owner['host']}; {remedy}, choose another name with --study NAME, or remove that "
             "folder"
         )
@@ -121,7 +121,7 @@ def _refuse_other(manifest: Manifest, paths: StudyPaths, store: Store) -> None:
         is_here = file.exists() and _owner_id(file) == chain[0].owner
         if not is_here or file.stat().st_size < chain[-1].end:
             raise UserError(
-                f"{store.root} has more of the study {manifest.name!r} than {paths.root}: it was "
+                f"{store.path} has more of the study {manifest.name!r} than {paths.root}: it was "
                 f"run from another home; {remedy}"
             )
 
@@ -256,7 +256,7 @@ class Mirror:
     def _fence(self, number: int) -> None:
         error = FencedError(
             f"another driver goes on with the study {self._study.name!r} from its copy in "
-            f"{self._store.root} (segment {number}); this one ends. What it has recorded since "
+            f"{self._store.path} (segment {number}); this one ends. What it has recorded since "
             "does not count"
         )
         self._lease.fence(error)
@@ -273,7 +273,7 @@ class Mirror:
 
     def _tell(self) -> None:
         with contextlib.suppress(OSError):
-            note = {"storage": self._store.root, "time": time.time(), "problem": self.problem}
+            note = {"storage": self._store.path, "time": time.time(), "problem": self.problem}
             write_json(self._study.paths.mirror, note)
 
     def close(self) -> None:
@@ -336,7 +336,7 @@ def copied_home(storage: str, name: str) -> Home:
     with _as_user_errors():
         store = _store(storage, name)
         if not _segments(store):
-            names = ", ".join(Store(storage, "copies", 0).folders()) or "none"
+            names = ", ".join(_store(storage).folders()) or "none"
             raise UserError(f"no study called {name!r} has a copy in {storage}; there: {names}")
         _fetch(store, paths.journal)
     return home
@@ -347,7 +347,7 @@ def stored_studies(storage: str) -> list[dict[str, Any]]:
     it cannot be read."""
     rows = []
     try:
-        for name in Store(storage, "copies", 0).folders():
+        for name in _store(storage).folders():
             content = _store(storage, name).read(_STATUS)
             if content is not None:
                 status = json.loads(content)

@@ -32,7 +32,7 @@ class WeightsFolder:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._files = Store(root, "weights")
+        self._files = Store(root, subject="weights")
 
     def sizes(self) -> dict[File, int]:
         """Return the size in bytes of each complete file."""

@@ -494,7 +494,7 @@ def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
     }
     trunks = {trial.key: trial.branch_point for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
-        stored = frozenset(Store(root, "checkpoints").folders())
+        stored = frozenset(Store(root, subject="checkpoints").folders())
         for key, trunk in trunks.items():
             if key not in stored:
                 continue

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from hsweep.paths import below
 from hsweep.training.batches import mapped, part_alone
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.storage import Store
@@ -68,7 +67,7 @@ class CheckpointStore:
     """
 
     def __init__(self, root: str, key: str, attempt: int, branch_point: int = 0) -> None:
-        self._files = Store(below(root, key), "checkpoints")
+        self._files = Store(root, key, subject="checkpoints")
         self._branch_point = branch_point
         self._attempt = attempt
         self._pending: Future[None] | None = None

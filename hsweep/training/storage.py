@@ -82,11 +82,12 @@ class Store:
 
     Args:
         root: the folder or URI.
+        folder: its folder that is meant.
         subject: what lies there, in messages.
         patience: seconds for which a store on another machine is tried again.
 
     Attributes:
-        path: of the root on its file system.
+        path: of the folder on its file system.
         trouble: why a call had to be tried again, for who cares to say it; empty otherwise.
 
     Raises:
@@ -94,10 +95,16 @@ class Store:
     """
 
     def __init__(
-        self, root: str, subject: str = "files", patience: float = _PATIENCE_SECONDS
+        self,
+        root: str,
+        folder: str = "",
+        *,
+        subject: str = "files",
+        patience: float = _PATIENCE_SECONDS,
     ) -> None:
         self.root, self.subject = root, subject
-        self._files, self.path = file_system(root)
+        self._files, path = file_system(root)
+        self.path = f"{path}/{folder}".rstrip("/")
         self._patience = patience if self._files.type_name != "local" else 0.0
         self.trouble = ""
 

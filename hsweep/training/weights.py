@@ -52,7 +52,7 @@ def write_weights(
     from safetensors.torch import save
 
     content = save(dict(tensors), {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)})
-    files = Store(root, "weights")
+    files = Store(root, subject="weights")
     files.write(weights_file(key, attempt), content)
     # Files of earlier attempts that died before the record had their last report.
     for earlier in range(1, attempt):

@@ -98,7 +98,7 @@ class Failing:
 def store_of(folder: Path, errors: Iterable[OSError], monkeypatch: pytest.MonkeyPatch) -> Store:
     files = Failing(iter(errors))
     monkeypatch.setattr(storage, "file_system", lambda root: (files, root))
-    return Store(str(folder), "weights")
+    return Store(str(folder), subject="weights")
 
 
 BUSY = OSError("AWS Error SLOW_DOWN during PutObject operation: Slow down (Request ID: 1)")
