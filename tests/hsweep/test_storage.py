@@ -165,13 +165,21 @@ def run(hsweep: Invoke, sweep_file: Path, storage: str, *more: str) -> Result:
     return hsweep("run", sweep_file, *options, *more)
 
 
+@pytest.mark.slow  # the client of S3 takes seconds for its own tries
+def test_a_storage_that_cannot_be_reached_is_refused(
+    held: ObjectStore, hsweep: Invoke, sweep_file: Path, home: Home
+) -> None:
+    refused = run(hsweep, sweep_file, held.uri().replace("127.0.0.1", "127.0.0.1.invalid"))
+    assert (refused.exit_code, "the bucket exists" in refused.stderr) == (2, True)
+    assert not home.study("mine").root.exists()
+
+
 def test_a_storage_that_cannot_be_written_to_is_refused_before_anything_is_recorded(
     held: ObjectStore, hsweep: Invoke, sweep_file: Path, home: Home
 ) -> None:
     (sweep_file.parent / "file").write_text("")
     for uri, told in (
         (held.uri().replace("bucket", "none"), "NO_SUCH_BUCKET"),
-        (held.uri().replace("127.0.0.1", "127.0.0.1.invalid"), "see to it that the bucket exists"),
         (str(sweep_file.parent / "file" / "below"), "make it a folder that can be written to"),
     ):
         refused = run(hsweep, sweep_file, uri)
