@@ -151,8 +151,12 @@ def _owner_of(store: Store) -> dict[str, str]:
 def _as_user_errors() -> Iterator[None]:
     try:
         yield
+    except UserError:
+        raise
     except StorageError as error:
         raise UserError(str(error)) from error
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"the study's copy in the storage is damaged: {error}") from error
 
 
 class Mirror:

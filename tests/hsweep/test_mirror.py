@@ -306,6 +306,30 @@ def test_a_storage_without_the_study_says_what_it_has(
     assert stored_studies(storage)[0]["study"] == "there"
 
 
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ('{"../beside.py": "1"}', "outside its own folder"),
+        ('{"/tmp/absolute.py": "1"}', "outside its own folder"),
+        ('{"deep/../../beside.py": "1"}', "outside its own folder"),
+        ("no JSON", "is damaged"),
+        ("[1]", "is damaged"),
+    ],
+)
+def test_a_copy_with_code_for_other_folders_or_none_is_refused(
+    tmp_path: Path, storage: str, code: str, why: str
+) -> None:
+    with new_study(Home(tmp_path / "home").create(), storage=storage).writer() as journal:
+        assert journal.lease is not None
+        study = StudyFolder.open(Home(tmp_path / "home"), "mine")
+        Mirror(study, journal.lease, {}).copy(is_last=True)
+    Store(f"{storage}/mine").write("code.json", code.encode())
+    with pytest.raises(UserError, match=why):
+        bring(storage, "mine", Home(tmp_path / "other"))
+    assert not (tmp_path / "other" / "studies" / "mine").exists()
+    assert not list((tmp_path / "other").rglob("*.py"))
+
+
 def test_a_storage_that_fails_is_told_and_made_up_for(
     home: Home, monkeypatch: pytest.MonkeyPatch, node: None, hsweep: Invoke
 ) -> None:
