@@ -44,7 +44,7 @@ class RayNode:
         self.log = self._folder / "log"
         cpus = min(usable_cores(), int(os.environ.get("SLURM_CPUS_ON_NODE") or usable_cores()))
         words = [
-            *("--block", "--disable-usage-stats", f"--num-cpus={cpus}"),
+            *("--block", "--disable-usage-stats", "--log-color=false", f"--num-cpus={cpus}"),
             # Ray opens its own folder to everybody.
             f"--temp-dir={self._folder / 'r'}",
             f"--node-ip-address={host if is_head else address_toward(host)}",
@@ -61,8 +61,8 @@ class RayNode:
             words.append(f"--address={address}")
         environment = {**os.environ, **worker_environment(None)}
         prepare_ray(environment, joins_cluster=True)
-        # As by default, and not as long as a driver waits: without its head a node is of no use.
-        environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "60"
+        # Not as long as a driver waits: without its head a node is of no use.
+        environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "30"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
@@ -90,11 +90,12 @@ class RayNode:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a process to end; kill one that does not."""
+    """Ask the leader of a session to end; kill what is left of the session after a while."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_SECONDS_TO_END)
-    process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
@@ -102,8 +103,8 @@ def join(address: str) -> None:
     """Be a node of the Ray whose head is at an address until it has gone."""
     node = RayNode(address)
     try:
-        if node.process.wait():
-            warn(f"Ray has ended on this node: {node.last_line()}")
+        if node.process.wait() and not node.is_up():
+            warn(f"Ray does not start on this node: {node.last_line()}")
     finally:
         node.end()
 
