@@ -36,6 +36,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.record.journal import JournalReader
 from hsweep.training import process_state
+from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.own.leftovers import MARK_VARIABLE
 from hsweep.training.run import Channel
 from hsweep.training.train import train
@@ -141,6 +142,9 @@ class TestResuming:
     ) -> None:
         now = 0.0
         monkeypatch.setattr("hsweep.training.trial_run.now", lambda: now)
+        # No write takes time of this clock.
+        is_writing = property(lambda store: store.wait() is not None)
+        monkeypatch.setattr(CheckpointStore, "is_writing", is_writing)
 
         def kept(seconds_a_unit: float, every: int) -> list[int]:
             def train(point: Point, run: Run) -> None:
