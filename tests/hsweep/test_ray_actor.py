@@ -1,5 +1,6 @@
 """The process that trains trials, as Tune treats it: started, asked, reused, given up."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def started(tmp_path: Path) -> Iterator[Callable[[WorkerStart], TrialActor]]:
         actors.append(TrialActor({START: with_trials}))
         return actors[-1]
 
+    before = signal.getsignal(signal.SIGTERM)
     yield start
+    signal.signal(signal.SIGTERM, before)
     for actor in actors:
         actor.stop()
 
@@ -123,3 +126,16 @@ def test_a_process_in_which_a_trial_raised_trains_nothing_more(
     actor.reset({START: calm})
     with pytest.raises(BrokenWorkerError):
         actor.step()
+
+
+def test_a_process_that_gets_sigterm_hands_its_trials_back_and_the_next_one_is_as_before(
+    started: Callable[[WorkerStart], TrialActor], calm: WorkerStart, raising: WorkerStart
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    actor = started(calm)
+    assert units(messages_of(actor)) == [1, 2]
+    actor.give(raising.assignments)
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(BrokenWorkerError, match="told to end"):
+        actor.step()
+    assert signal.getsignal(signal.SIGTERM) is before

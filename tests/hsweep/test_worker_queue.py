@@ -11,6 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
+from hsweep.training import worker_queue
 from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.worker_queue import (
@@ -297,3 +298,36 @@ def test_a_halted_queue_tells_what_its_trial_reported_last() -> None:
     may_go.set()
     assert units(first + everything(queue)) == [(key(0), 1), (key(0), 2), (key(0), 3)]
     assert sessions.opened[key(0)].is_closed.is_set()
+
+
+def test_a_queue_that_retires_ends_its_trial_begins_no_other_and_then_its_process() -> None:
+    is_training, may_go, before = pausing_at(3)
+    sessions = Sessions(num_reports=9, before=before)
+    queue = WorkerQueue(train=sessions)
+    queue.give([assigned(0), assigned(1)])
+    messages = queue.next_messages()
+
+    def ask() -> None:
+        while True:
+            messages.extend(queue.next_messages())
+
+    assert is_training.wait(PATIENCE)
+    queue.retire()
+    may_go.set()
+    with pytest.raises(BrokenWorkerError):
+        ask()
+    assert units(messages) == [(key(0), 1), (key(0), 2), (key(0), 3)]
+    assert [*sessions.opened] == [key(0)]
+
+
+def test_a_driver_comes_to_its_turn_while_a_unit_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_queue, "TURN_SECONDS", 0.01)
+    _, may_go, before = pausing_at(1)
+    queue = WorkerQueue(train=Sessions(num_reports=1, before=before))
+    queue.give([assigned(0)])
+    for _ in range(3):
+        assert [(each.key, each.event) for each in queue.next_messages()] == [(key(0), None)]
+    may_go.set()
+    assert (key(0), 1) in units(everything(queue))
