@@ -89,7 +89,7 @@ def handling(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
 
 
 class Deadline:
-    """Ends this process some seconds after ``begin``, unless it is cancelled before.
+    """Ends this process some seconds after ``begin``, unless it is closed before.
 
     Its thread is there from the start: a handler of signals may have interrupted the start of
     another thread, and would wait for itself if it started one.
@@ -107,7 +107,7 @@ class Deadline:
         """Let time run; a second call changes nothing."""
         self._begun.put(seconds)
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         """Let this process go on."""
         self._is_over.set()
         self._begun.put(0.0)

@@ -140,6 +140,8 @@ def run(
         collect_as_usual()
         with (
             change.recorded(home) as (study, journal),
+            # Also the last copy of the record has to be made in time.
+            contextlib.closing(Deadline(functools.partial(_leave_late, study))) as deadline,
             mirroring(study, journal, _code_files(change), console),
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
             offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
@@ -147,7 +149,7 @@ def run(
             _greet(console, change, home, runner)
             return study, _train(
                 *(study, journal, change, options, home, runner, console, conclude),
-                is_guest=is_guest,
+                None if is_guest else deadline,
             )
     finally:
         runner.close()
@@ -271,8 +273,7 @@ def _train(
     runner: Runner,
     console: Console,
     conclude: Conclude,
-    *,
-    is_guest: bool,
+    deadline: Deadline | None,
 ) -> Outcome:
     """Train the unfinished trials of a study that is held, then answer it.
 
@@ -309,17 +310,13 @@ def _train(
     )
     preparing = threading.Timer(_UNTIL_PREPARED, conclude.prepare)
     ending.daemon = preparing.daemon = True
-    leave = functools.partial(_leave, "the time to end (--grace) is over", study, EXIT_UNFINISHED)
-    deadline = Deadline(leave)
     if options.time_budget:
         ending.start()
     if not isinstance(runner, InlineRunner):
         preparing.start()
     try:
         with (
-            _stopping_on_signals(
-                coordinator, study, progress, options.grace, None if is_guest else deadline
-            ),
+            _stopping_on_signals(coordinator, study, progress, options.grace, deadline),
             progress.showing(),
         ):
             runner.run(coordinator)
@@ -328,7 +325,6 @@ def _train(
         # Where a program of the user's goes on, no thread of an ended run goes on with it.
         for tracker in trackers:
             tracker.close(wait_seconds=0.0)
-        deadline.cancel()
         raise
     finally:
         preparing.cancel()
@@ -340,7 +336,6 @@ def _train(
     was_interrupted = was_terminated or coordinator.stop_reason == _INTERRUPTED
     # Ray's processes take seconds to end.
     with ThreadPoolExecutor(1) as closing, contextlib.ExitStack() as copies:
-        copies.callback(deadline.cancel)
         closing.submit(runner.close)
         problem = _write_tables(study)
         remove_checkpoints(study, coordinator)
@@ -474,6 +469,10 @@ def _leave(why: str, study: StudyFolder, code: int) -> None:
     """End this process here, with all reports on record."""
     os.write(2, f"\n{why}; go on by: {resume_line(study)}\n".encode())
     os._exit(code)
+
+
+def _leave_late(study: StudyFolder) -> None:
+    _leave("the time to end (--grace) is over", study, EXIT_UNFINISHED)
 
 
 def _write_tables(study: StudyFolder) -> str:

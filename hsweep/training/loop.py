@@ -211,11 +211,9 @@ class _Loop:
         return [*updates["losses"].to(device)]
 
     def _pause(self) -> Pause:
-        """Return what has to be done after this update."""
-        pause = self._run.pause
-        is_by_time = pause is Pause.SAVE
-        # Where nothing may be lost each report has a checkpoint, but not each update.
-        return Pause.NONE if is_by_time and not self._run.assignment.checkpoint_seconds else pause
+        """Return what follows this update; by time nothing where each report has a checkpoint."""
+        pause, is_by_time = self._run.pause, self._run.assignment.checkpoint_seconds > 0
+        return pause if is_by_time or pause is Pause.END else Pause.NONE
 
     def _save_within(self, losses: list[Tensor]) -> None:
         """Write a checkpoint between two reports, and end the trial if it has to.

@@ -506,10 +506,9 @@ class TrialRun:
         if not recorded:
             is_lost = self.assignment.continues is not None and not self.unit
             return f"no checkpoint of the shorter training is left: {again}" if is_lost else ""
-        if not self.unit and self.steps_within:
-            return ""
         if not self.unit:
-            return f"no checkpoint is left, with unit {recorded} on record: {again}"
+            lost = f"no checkpoint is left, with unit {recorded} on record: {again}"
+            return "" if self.steps_within else lost
         pace = self.history[-1].wall_seconds / self.unit
         usual = max(limit, pace * self._trial.budget.report_every)
         if (recorded - self.unit) * pace <= 2 * usual:
