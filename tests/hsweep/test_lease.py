@@ -35,10 +35,10 @@ from hsweep.paths import Home
 from hsweep.record import lease
 from hsweep.record.study import StudyFolder
 
-home, machine = sys.argv[1:]
+home, machine, lease_seconds = sys.argv[1:]
 if machine:
     lease._machine = lambda: machine
-lease.BEAT_SECONDS, lease.LEASE_SECONDS, lease._LOOK_SECONDS = 0.05, 1.0, 0.05
+lease.BEAT_SECONDS, lease.LEASE_SECONDS, lease._LOOK_SECONDS = 0.05, float(lease_seconds), 0.05
 study = StudyFolder.open(Home(Path(home)), "mine")
 try:
     print("ready", flush=True)
@@ -58,11 +58,12 @@ class Driver:
 
     Args:
         machine: what it runs on; empty for this machine.
+        lease_seconds: how long it waits for a sign of life of another one.
     """
 
-    def __init__(self, home: Home, machine: str = "") -> None:
+    def __init__(self, home: Home, machine: str = "", lease_seconds: float = 300.0) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(home.root), machine],
+            [sys.executable, "-c", DRIVER, str(home.root), machine, str(lease_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,8 +94,8 @@ def drivers(study: StudyFolder, home: Home) -> Iterator[Callable[..., Driver]]:
     """Start processes that want the study."""
     with contextlib.ExitStack() as stack:
 
-        def start(machine: str = "") -> Driver:
-            driver = Driver(home, machine)
+        def start(machine: str = "", lease_seconds: float = 300.0) -> Driver:
+            driver = Driver(home, machine, lease_seconds)
             stack.callback(driver.close)
             return driver
 
@@ -140,7 +141,7 @@ def test_a_holder_on_another_machine_that_lives_is_left_alone(
 def test_what_a_killed_process_left_is_taken_over(
     study: StudyFolder, drivers: Callable[..., Driver], machine: str
 ) -> None:
-    there, here = drivers(machine), drivers()
+    there, here = drivers(machine), drivers(lease_seconds=1.0)
     assert there.asks() == "holds"
     assert there.asks("first") == "recorded"
     there.process.kill()
@@ -156,7 +157,7 @@ def test_what_a_killed_process_left_is_taken_over(
 def test_a_process_that_was_frozen_beyond_its_lease_writes_nothing_that_counts(
     study: StudyFolder, drivers: Callable[..., Driver]
 ) -> None:
-    frozen, next_one = drivers("elsewhere"), drivers()
+    frozen, next_one = drivers("elsewhere", 1.0), drivers(lease_seconds=1.0)
     assert frozen.asks() == "holds"
     assert frozen.asks("before") == "recorded"
     with study.journal() as beside:
