@@ -41,11 +41,11 @@ class RetryPolicy:
         return self._lost[key] <= _MAX_LOST
 
     def reason_to_pause(self, key: str, reason: str, node: str = "") -> str:
-        """Note a trial's failure, and the node where it may go on on another; return why the study
-        should pause, empty if it should not.
+        """Note a trial's failure, and the node if there are others; return why the study should
+        pause, empty if it should not.
 
-        A missing module or data set is no trial's fault, and going on would use up every trial's
-        attempts. What fails on one node of several may be the node's.
+        A missing module or data set is no trial's fault, nor one node's, and going on would use up
+        every trial's attempts.
         """
         if self._alike is None:
             return ""

@@ -101,11 +101,9 @@ def problem_of_head(address: str) -> str:
 
 
 def nodes_elsewhere(address: str) -> list[str]:
-    """Return the addresses of a cluster's nodes if none of them is this machine, else nothing; the
-    cluster's head has to answer.
+    """Return the addresses of a cluster's nodes if none of them is this machine, else nothing.
 
-    Ray looks for a node here for a minute, by its process. Where it finds one whose sockets it
-    cannot see, as from outside of that node's container, it aborts this process.
+    Ray looks a minute for a node's process, and aborts this one where it cannot see its sockets.
     """
     client = ray._raylet.GcsClient(address=services.canonicalize_bootstrap_address_or_die(address))
     nodes = client.get_all_node_info(

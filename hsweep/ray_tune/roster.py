@@ -1,7 +1,6 @@
 """The nodes of a cluster while a study runs: which come and go, and which get no trials."""
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 _MOST_FAILURES: Final = 3
 """How many trials in a row, which failed nowhere else, a node fails until it is left out: a full
 disk or a broken device takes trials as fast as it fails them."""
-_PROBE_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -36,35 +34,30 @@ class Roster:
     _unfit: dict[str, str] = field(default_factory=dict)
     _failed: dict[str, dict[str, str]] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
-    _probing: list[Future[object]] = field(default_factory=list)
 
     def update(self, nodes: Iterable[Node]) -> None:
         """Take over Ray's description of the nodes; those that are new are probed in a thread."""
         before, after = self.nodes, {node["NodeID"]: node for node in nodes if node["Alive"]}
         self.nodes = after
-        new = [after[node] for node in after.keys() - before.keys() if can_train(after[node])]
         gone = [before[node] for node in before.keys() - after.keys()]
+        new = [after[node] for node in after.keys() - before.keys() if can_train(after[node])]
         for word, some in (("gone", gone), ("joined", new)):
             for each in some:
                 self.coordinator.say(f"node {name_of(each)} has {word}")
         if new and self.probe is not None:
-            self._probing.append(in_thread("probing nodes", lambda: self._look(new)))
+            in_thread("probing nodes", lambda: self._look(new))
 
     def _look(self, nodes: Iterable[Node]) -> None:
         assert self.probe is not None
         self._unfit = {**self._unfit, **self.probe(nodes)}
         self._tell()
 
-    def may_be_unfit(self) -> bool:
-        """Whether a process that never began may owe that to its node; waits for probes."""
-        wait(self._probing, _PROBE_SECONDS)
-        return bool(self._unfit)
-
-    def failed(self, key: str, node: str, error: str) -> None:
-        """Note that a trial has failed on a node."""
+    def failed(self, key: str, node: str, error: str, request: Resources) -> bool:
+        """Note that a trial has failed on a node; return whether it may run on another."""
         self.failed_on.setdefault(key, set()).add(node)
         self._failed.setdefault(node, {})[key] = error
         self._tell()
+        return node in self.avoided(key, request)
 
     def succeeded(self, node: str) -> None:
         """Note that a trial has ended well on a node."""

@@ -6,6 +6,7 @@ through a scheduler; checkpoints lie where the trial's key says. Tune's own expe
 never read back.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -112,7 +113,7 @@ class RayRunner:
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _lacks_dashboard: bool = field(default=False, init=False)
-    _sample: Trial | None = field(default=None, init=False)
+    _probe: Callable[[Iterable[Node]], dict[str, str]] | None = field(default=None, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
     def connect(self) -> None:
@@ -157,10 +158,9 @@ class RayRunner:
                 f"or {_without(source)}"
             )
         if nodes := nodes_elsewhere(address):
-            some = ", ".join([*nodes[:3], *(["..."] if len(nodes) > 3 else [])])
             raise UserError(
-                f"{source}={address}: this machine is no node of that cluster, which has {some}; "
-                "run the command on one of them, hand it to them by `ray job submit`, or "
+                f"{source}={address}: this machine is no node of that cluster; run the command on "
+                f"one ({', '.join(nodes[:3])}), hand it to one by `ray job submit`, or "
                 f"{_without(source)}"
             )
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
@@ -218,16 +218,12 @@ class RayRunner:
         Raises:
             UserError: naming each node, and what it lacks.
         """
-        if self.address is None:
-            return
-        nodes = {node["NodeID"]: node for node in alive_nodes() if can_train(node)}
-        self._sample = sample
-        if problems := self._probe(nodes.values()):
-            lines = (f"node {name_of(nodes[node])} {what}" for node, what in problems.items())
-            raise UserError("; ".join(lines))
-
-    def _probe(self, nodes: Iterable[Node]) -> dict[str, str]:
-        return problems_of(nodes, self._sample, self.scratch)
+        if self.address is not None:
+            self._probe = functools.partial(problems_of, sample=sample, scratch=self.scratch)
+            nodes = {node["NodeID"]: node for node in alive_nodes() if can_train(node)}
+            problems = self._probe(nodes.values())
+            if lines := [f"node {name_of(nodes[node])} {problems[node]}" for node in problems]:
+                raise UserError("; ".join(lines))
 
     def check_sent(self, role: str, function: Any) -> None:
         """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
@@ -257,7 +253,7 @@ class RayRunner:
         scheduler, demand = CoordinatedScheduler(coordinator), Demand()
         roster = scheduler.workers.roster
         roster.nodes = {node["NodeID"]: node for node in alive_nodes()}
-        roster.probe = None if self._sample is None else self._probe
+        roster.probe = self._probe
         coordinator.record_left_out(())
 
         def note_nodes(nodes: list[dict[str, Any]]) -> None:
@@ -286,10 +282,7 @@ class RayRunner:
         if workers.without_process() or number < workers.max_workers:
             return []
         left = min(workers.coordinator.num_waiting, most - number, number, _MOST_WANTED)
-        return [self._largest()] * left
-
-    def _largest(self) -> Resources:
-        return max(self._checked, key=lambda request: (request.gpus, request.all_cpus))
+        return [max(self._checked, key=lambda size: (size.gpus, size.all_cpus))] * left
 
     def _show_dashboard(self) -> None:
         if self._lacks_dashboard:
@@ -402,10 +395,7 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
             f" on one node, but {largest}; let its processes run on several nodes "
             f"(--set spread=true), or lower the sweep's resources ({options})"
         )
-    return (
-        f", but {largest}; lower the sweep's resources ({options}) or "
-        "let a larger node join and wait for it (--wait 10m)"
-    )
+    return f", but {largest}; lower the sweep's resources ({options}), or --wait for a larger node"
 
 
 def _ending(error: BaseException) -> str:

@@ -197,7 +197,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
     ) -> None:
         """Tell the coordinator why trials ended with their process."""
-        if not isinstance(process.error, RayActorError) and process.place is not None:
+        if not isinstance(process.error, RayActorError):
             self._pass_on(worker, unfinished, process)
             return
         # Questions to other machines take time that other trials need not wait.
@@ -218,9 +218,9 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
                 is_node_alive=is_node_alive,
             )
             leaves_node = failure.leaves_node and process.place is not None
-            is_own_fault = failure.is_own_fault
-            if is_own_fault and process.place is None:
-                is_own_fault = not self.workers.roster.may_be_unfit()
+            # A process that never began on a cluster may owe that to a node that has just joined.
+            is_unknown = process.place is None and self.workers.roster.probe is not None
+            is_own_fault = failure.is_own_fault and not is_unknown
             # One of several did it, or none. Each goes on in a worker of its own, which tells.
             is_suspect = is_own_fault and len(unfinished) > 1 and not failure.hung
             node = self._note_failure(worker, assignment, failure.text) if is_own_fault else ""
@@ -233,14 +233,10 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             )
 
     def _note_failure(self, worker: Worker, assignment: Assignment, error: str) -> str:
-        """Note that a trial failed on its worker's node; return the node if the trial may run on
-        another."""
-        roster, key = self.workers.roster, assignment.trial.key
-        if worker.place is None:
-            return ""
-        roster.failed(key, worker.place.node, first_line(error))
-        is_avoided = worker.place.node in roster.avoided(key, worker.resources)
-        return worker.place.node if is_avoided else ""
+        """Note that a trial failed; return its worker's node if it may run on another."""
+        node, key = worker.place.node if worker.place else "", assignment.trial.key
+        failed = self.workers.roster.failed
+        return node if node and failed(key, node, first_line(error), worker.resources) else ""
 
     def wait_for_explanations(self, seconds: float) -> None:
         """Wait until the coordinator knows of every failure so far."""

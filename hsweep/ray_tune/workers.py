@@ -157,8 +157,7 @@ class Workers:
         No trial is overtaken for ever: a worker gets nothing while another of a different size
         waits for its process, for the room it waits for would never become free.
         """
-        node = worker.place.node if worker.place is not None else ""
-        if worker.isolates or node in self.roster.left_out():
+        if worker.isolates:
             return []
         if any(other.resources != worker.resources for other in self.without_process()):
             return []
@@ -168,7 +167,7 @@ class Workers:
             return []
         assignments: list[Assignment] = []
         while len(worker.unfinished) <= ahead and (
-            assignment := self._next(worker.resources, node)
+            assignment := self._next(worker.resources, worker.place)
         ):
             worker.add(assignment)
             assignments.append(assignment)
@@ -218,12 +217,10 @@ class Workers:
         least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MAX_AHEAD else 0
         return min(_MAX_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
-    def _next(self, size: Resources | None, node: str = "") -> Assignment | None:
+    def _next(self, size: Resources | None, place: Place | None = None) -> Assignment | None:
         def is_ready(key: str) -> bool:
             if key in self._closing and not self._closing[key].is_done:
                 return False
-            if size is None or node not in self.roster.failed_on.get(key, ()):
-                return True
-            return node not in self.roster.avoided(key, size)
+            return size is None or not place or place.node not in self.roster.avoided(key, size)
 
         return self.coordinator.next_assignment(size, is_ready)

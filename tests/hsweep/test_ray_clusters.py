@@ -75,7 +75,7 @@ def test_no_study_begins_on_a_node_without_hsweep_or_from_outside_of_the_cluster
     code, told = found["elsewhere"]
     if "unshare" not in told:  # as where user namespaces are forbidden
         assert code == 2, told
-        assert "this machine is no node of that cluster, which has" in told
+        assert "this machine is no node of that cluster; run the command on one (" in told
         assert "`ray job submit`" in told
     assert found["recorded"] == []
 

@@ -18,6 +18,7 @@ import ray  # noqa: E402
 
 from hsweep.planning.code import training_code  # noqa: E402
 from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
+from hsweep.ray_tune import roster as roster_module  # noqa: E402
 from hsweep.ray_tune.roster import Roster  # noqa: E402
 
 BARE = """
@@ -69,14 +70,14 @@ ONE = Resources(cpus=1)
 def test_a_node_on_which_a_trial_failed_is_avoided_only_where_another_has_room(
     roster: Roster,
 ) -> None:
-    roster.failed("t", "a", "ValueError: x")
+    roster.failed("t", "a", "ValueError: x", ONE)
     assert roster.avoided("t", ONE) == {"a"}
     assert roster.avoided("another", ONE) == frozenset()
     roster.update([node("a"), node("b"), node("c", alive=False)])
-    roster.failed("t", "b", "ValueError: x")
+    roster.failed("t", "b", "ValueError: x", ONE)
     assert roster.avoided("t", ONE) == frozenset()
     roster.update([node("a", cpus=8), node("b", cpus=1)])
-    roster.failed("large", "a", "ValueError: x")
+    roster.failed("large", "a", "ValueError: x", ONE)
     assert roster.avoided("large", Resources(cpus=4)) == frozenset()
 
 
@@ -85,13 +86,13 @@ def test_a_node_that_fails_three_trials_in_a_row_is_left_out_until_they_fail_els
 ) -> None:
     for key in "tuv":
         assert roster.left_out() == {}
-        roster.failed(key, "a", f"OSError: {key}")
+        roster.failed(key, "a", f"OSError: {key}", ONE)
     line = "node n-a (10.0.0.97) gets no trials: it failed 3 trials in a row (the last: OSError: v)"
     assert told.lines == [line]
     assert told.recorded == [[line]]
     assert roster.avoided("another", ONE) == {"a"}
     assert roster.slots(ONE) == 32
-    roster.failed("u", "b", "OSError: u")
+    roster.failed("u", "b", "OSError: u", ONE)
     assert roster.left_out() == {}
     assert told.recorded == [[line], []]
     assert roster.slots(ONE) == 48
@@ -99,23 +100,23 @@ def test_a_node_that_fails_three_trials_in_a_row_is_left_out_until_they_fail_els
 
 def test_a_trial_that_ends_well_speaks_for_its_node(roster: Roster) -> None:
     for key in "tu":
-        roster.failed(key, "a", "OSError")
+        roster.failed(key, "a", "OSError", ONE)
     roster.succeeded("a")
     for key in "vw":
-        roster.failed(key, "a", "OSError")
+        roster.failed(key, "a", "OSError", ONE)
     assert roster.left_out() == {}
 
 
 def test_a_node_that_comes_and_lacks_something_gets_no_trial_though_it_is_the_last(
-    roster: Roster, told: Told
+    roster: Roster, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def probe(nodes: Iterable[Any]) -> dict[str, str]:
         return {node["NodeID"]: "does not see /shared" for node in nodes}
 
     roster.probe = probe
-    assert not roster.may_be_unfit()
-    roster.update([node("a"), node("d"), node("e", cpus=0)])
-    assert roster.may_be_unfit()
+    with monkeypatch.context() as patch:
+        patch.setattr(roster_module, "in_thread", lambda _name, action: action())
+        roster.update([node("a"), node("d"), node("e", cpus=0)])
     joined, lack = "node n-d (10.0.0.100) has joined", "gets no trials: it does not see /shared"
     assert {*told.lines} == {
         *(f"node n-{name} (10.0.0.{ord(name)}) has gone" for name in "bc"),
