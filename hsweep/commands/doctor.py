@@ -135,11 +135,9 @@ def torch() -> Check:
 
 def ray() -> Check:
     """Join the cluster at ``RAY_ADDRESS``, or start Ray, and run one task."""
-    from hsweep.ray_tune.environment import LOOPBACK_ONLY
-
     address = os.environ.get("RAY_ADDRESS", "")
     try:
-        facts = probe("-m", "hsweep.ray_tune.probe", variables={} if address else LOOPBACK_ONLY)
+        facts = probe("-m", "hsweep.ray_tune.probe")
     except ProbeError as error:
         remedy = (
             f"see that the cluster at RAY_ADDRESS={address} is up and of the same Ray version, "

@@ -6,11 +6,16 @@ configured once a process.
 
 import json
 import os
-from typing import Any
+from typing import Any, Final
 
-import ray
+from hsweep.ray_tune.environment import prepare_ray
 
-from hsweep.ray_tune.private import nodes_elsewhere, problem_of_head
+ADDRESS: Final = os.environ.get("RAY_ADDRESS") or None
+prepare_ray(joins_cluster=ADDRESS is not None)
+
+import ray  # noqa: E402
+
+from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 
 def _answer() -> int:
@@ -19,30 +24,16 @@ def _answer() -> int:
 
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again."""
-    address = os.environ.get("RAY_ADDRESS", "")
-    if address and (problem := problem_of_head(address)):
-        raise ConnectionError(problem)
-    if address and nodes_elsewhere(address):
-        raise ConnectionError("this machine is no node of that cluster")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if not address:  # a cluster has its own size, and asking for one when joining is an error
-        options |= {
-            "num_cpus": 1,
-            "include_dashboard": False,
-            "dashboard_host": "127.0.0.1",
-        }
-    ray.init(address=address or "local", **options)
+    runner = RayRunner(scratch="", address=ADDRESS, has_dashboard=False)
+    runner.connect()
     try:
         ray.get(ray.remote(_answer).remote())
         resources = ray.cluster_resources()
-        return {
-            "version": ray.__version__,
-            "nodes": len(ray.nodes()),
-            "cpus": int(resources.get("CPU", 0)),
-            "gpus": int(resources.get("GPU", 0)),
-        }
+        cpus, gpus = (int(resources.get(name, 0)) for name in ("CPU", "GPU"))
+        facts = {"version": ray.__version__, "nodes": len(ray.nodes())}
+        return {**facts, "cpus": cpus, "gpus": gpus}
     finally:
-        ray.shutdown()
+        runner.close()
 
 
 if __name__ == "__main__":
