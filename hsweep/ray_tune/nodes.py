@@ -134,8 +134,6 @@ def _probe() -> Callable[..., str]:
     """Return a function that goes to nodes by value, as they may lack this module."""
 
     def probe(digest: str, sample: bytes, root: str, marker: str) -> str:
-        import pickle
-
         try:
             from hsweep.planning.code import training_code
             from hsweep.training.storage import Store
@@ -144,7 +142,7 @@ def _probe() -> Callable[..., str]:
         if training_code().digest != digest:
             return "has an hsweep of other code than this command: install the same there"
         try:
-            pickle.loads(sample)
+            ray.cloudpickle.loads(sample)
         except Exception as error:
             return f"cannot load the sweep's trials ({type(error).__name__}: {error})"
         if Store(root).read(marker) is None:
