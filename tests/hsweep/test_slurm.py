@@ -145,7 +145,7 @@ def test_two_users_jobs_share_nodes_meet_their_time_limits_and_go_on_elsewhere(
         assert nodes == {"n1", "n2", "n3"}, user.trace()
         assert {number for _, _, number, _ in user.trace()} == {str(job)}
         shown = user.run("hsweep", "show", "slow-quick")
-        assert f"SLURM job {job}: not in the queue any more" in shown
+        assert f"SLURM job {job} is not in the queue" in shown
     # On every node each user's Ray had a folder that is closed to others, and it is gone.
     assert "ray-" not in cluster.on("n2", "ls", "/tmp").stdout
 
