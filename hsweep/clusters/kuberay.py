@@ -8,7 +8,7 @@ from shlex import join
 from typing import Any, Final
 
 import click
-import yaml
+from yaml import SafeDumper, dump_all
 
 from hsweep.options import option
 
@@ -81,11 +81,11 @@ def manifest(study: str, pods: Pods, command: Sequence[str], files: Mapping[str,
     if files:
         head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-sweep"}}
         parts.insert(0, {**head, "data": files})
-    text: str = yaml.dump_all(parts, Dumper=_READABLE, sort_keys=False, allow_unicode=True)
+    text: str = dump_all(parts, Dumper=_READABLE, sort_keys=False, allow_unicode=True)
     return text
 
 
-_READABLE: Any = type("_Readable", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+_READABLE: Any = type("_Readable", (SafeDumper,), {"ignore_aliases": lambda *_: True})
 """Writes lines as lines, and what occurs twice twice."""
 _READABLE.add_representer(
     str,

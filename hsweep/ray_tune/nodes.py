@@ -138,7 +138,7 @@ def _probe() -> Callable[..., str]:
             from hsweep.planning.code import training_code
             from hsweep.training.storage import Store
         except ImportError as error:
-            return f"has not the hsweep of this command ({error}): install it there"
+            return f"lacks this command's hsweep ({error}): install it there"
         if training_code().digest != digest:
             return "has an hsweep of other code than this command: install the same there"
         try:

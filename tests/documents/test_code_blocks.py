@@ -45,7 +45,7 @@ SMALLER = {
 
 WANDB = "class Run:\n    log = finish = lambda *_, **__: None\n\ndef init(**_): return Run()\n"
 """What stands for W&B's client, which asks for an account."""
-WITHOUT_RESULTS = {"delete", "join", "new", "slurm", "ui", "watch"}
+WITHOUT_RESULTS = {"delete", "join", "kuberay", "new", "slurm", "ui", "watch"}
 """Commands that print none: they remove or write what they were told, start or serve."""
 
 

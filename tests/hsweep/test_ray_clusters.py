@@ -71,7 +71,7 @@ def test_no_study_begins_on_a_node_without_hsweep_or_from_outside_of_the_cluster
     assert code == 2, told
     host = socket.gethostname()
     assert f"node {host} (" in told
-    assert ") has not the hsweep of this command (No module named 'hsweep'): install it" in told
+    assert ") lacks this command's hsweep (No module named 'hsweep'): install it" in told
     code, told = found["elsewhere"]
     if "unshare" not in told:  # as where user namespaces are forbidden
         assert code == 2, told
@@ -130,7 +130,7 @@ def test_as_many_trials_run_as_the_nodes_that_come_and_go_have_room_for(tmp_path
     joined, bare, lacks, gone = found["said"]
     assert joined.endswith(" has joined")
     assert bare.endswith(" has joined")
-    assert "gets no trials: it has not the hsweep of this command" in lacks
+    assert "gets no trials: it lacks this command's hsweep" in lacks
     assert gone.endswith(" has gone")
     assert found["left_out"] == lacks
     assert "waiting up to 120 s for nodes: trial" in found["printed"]

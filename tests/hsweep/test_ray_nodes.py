@@ -131,7 +131,7 @@ def test_a_node_that_comes_and_lacks_something_gets_no_trial_though_it_is_the_la
 def test_what_looks_at_a_node_needs_nothing_of_hsweep_there() -> None:
     sent = ray.cloudpickle.dumps((ray_nodes.setup_hook(), ray_nodes._probe()))
     done = subprocess.run([sys.executable, "-c", BARE], input=sent, capture_output=True, check=True)
-    assert done.stdout.startswith(b"has not the hsweep of this command (")
+    assert done.stdout.startswith(b"lacks this command's hsweep (")
 
 
 def sweep_with_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:

@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +58,10 @@ def imported(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            # An error's class unpickles nothing.
-            names = [alias.name for alias in node.names if not alias.name.endswith("Error")]
+            # An error's class unpickles nothing, and neither does what only writes.
+            names = [
+                alias.name for alias in node.names if not re.search("Error$|[Dd]ump", alias.name)
+            ]
             yield from [node.module] * bool(names)
             yield from (f"{node.module}.{name}" for name in names)
 
