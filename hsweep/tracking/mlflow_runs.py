@@ -38,7 +38,7 @@ _MAX_VIEW: Final = 5000
 """Characters of an experiment's tag, as MLflow allows them."""
 
 
-class Runs(Sink):
+class MlflowRuns(Sink):
     """One run for a study, with a nested one for each trial that began."""
 
     def __init__(self, study: Manifest, state: StoreState, *more: Any) -> None:

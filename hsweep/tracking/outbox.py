@@ -7,7 +7,7 @@ If a place refuses an entry, delivery to that run stops, with the reason, and ot
 The next connection starts at the first refused entry.
 """
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
@@ -111,8 +111,8 @@ class Outbox:
         try:
             with self._exclusive():
                 # What a place needs is imported here, in the thread that delivers.
-                runs = importlib.import_module(target.module).Runs
-                self._sink: Sink = runs(study, state, self._journal, paths, target)
+                sink = pkgutil.resolve_name(target.sink)
+                self._sink: Sink = sink(study, state, self._journal, paths, target)
                 self._connection.callback(self._sink.close)
                 self._sink.open_study(reopen=reopen)
                 self._check_cursor()

@@ -47,7 +47,7 @@ class TrackingTarget:
     experiment: str
 
     title: ClassVar[str] = "MLflow"
-    module: ClassVar[str] = "hsweep.tracking.mlflow_runs"
+    sink: ClassVar[str] = "hsweep.tracking.mlflow_runs:MlflowRuns"
 
     @property
     def sqlite_file(self) -> Path | None:
@@ -95,8 +95,8 @@ class FurtherTarget:
     title: str
 
     @property
-    def module(self) -> str:
-        return f"hsweep.tracking.{self.scope}_runs"
+    def sink(self) -> str:
+        return f"hsweep.tracking.{self.scope}_runs:{self.scope.title()}Runs"
 
     @property
     def shown_uri(self) -> str:

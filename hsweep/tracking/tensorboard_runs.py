@@ -20,7 +20,7 @@ from hsweep.tracking.outbox import Sink
 _MAX_NAME: Final = 150
 
 
-class Runs(Sink):
+class TensorboardRuns(Sink):
     """Metrics by unit of the budget, and what runs are compared by as hyperparameters."""
 
     def __init__(self, *of_study: Any) -> None:

@@ -53,7 +53,7 @@ def refuse_without_login() -> None:
     )
 
 
-class Runs(Sink):
+class WandbRuns(Sink):
     """A run for each trial, in the project of the study's experiment unless WANDB_PROJECT names
     one."""
 
