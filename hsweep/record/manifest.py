@@ -67,7 +67,7 @@ class Manifest:
     provenance: Mapping[str, Any]
     storage: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    track: Sequence[str] = ()
+    track: Sequence[str] = field(default_factory=list)
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     train_metrics: str = "last"

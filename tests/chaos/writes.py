@@ -82,7 +82,10 @@ class Writes:
         if event == "open":
             path, _, flags = arguments
             if flags & (os.O_WRONLY | os.O_RDWR):
-                is_new = bool(flags & os.O_TRUNC) or not Path(path).exists()
+                # A temporary file without a name is opened as its folder.
+                is_new = not Path(path).is_dir() and (
+                    bool(flags & os.O_TRUNC) or not Path(path).exists()
+                )
                 self.before("open", path, (lambda: _leave_half(path)) if is_new else None)
         elif event in _FILE_EVENTS and not (event == "os.mkdir" and Path(arguments[0]).exists()):
             self.before(event, arguments[0])

@@ -148,6 +148,7 @@ def test_what_a_page_shows_runs(
     write_files(by_name("index.md"), tmp_path)
     write_files(page, tmp_path)
     (tmp_path / "wandb.py").write_text(WANDB)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
     shutil.copy("my_heads.py", "my_sweep.py")
     key = re.findall(r"t[0-9a-f]{20}", call(["show", "my_heads-quick", "--json"], studies))[0]
     for words in commands(page):
