@@ -136,6 +136,8 @@ def test_a_process_that_gets_sigterm_hands_its_trials_back_and_the_next_one_is_a
     assert units(messages_of(actor)) == [1, 2]
     actor.give(raising.assignments)
     signal.raise_signal(signal.SIGTERM)
+    # It may have begun its next trial before, and say so first.
+    steps = (actor.step() for _ in range(3))
     with pytest.raises(BrokenWorkerError, match="told to end"):
-        actor.step()
+        list(steps)
     assert signal.getsignal(signal.SIGTERM) is before
