@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from hsweep.ray_tune.environment import prepare_ray
+from hsweep.ray_tune.environment import PATIENCE, prepare_ray
 from hsweep.record.provenance import usable_cores
 from hsweep.terminal import warn
 from hsweep.workspace import worker_environment
@@ -62,7 +62,7 @@ class RayNode:
         environment = {**os.environ, **worker_environment(None)}
         prepare_ray(environment, joins_cluster=True)
         # Not as long as a driver waits: without its head a node is of no use.
-        environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "30"
+        environment[PATIENCE] = "30"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", *words],

@@ -23,7 +23,7 @@ _SETTINGS: Final = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
-_PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
+PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """Ray's client ends this process, without a message, when the cluster's head is silent for so
 long (a minute by default); before that we end the run ourselves."""
 
@@ -43,9 +43,9 @@ def prepare_ray(
     ``joins_cluster`` has to be reached by the other nodes.
     """
     if joins_cluster:
-        settings = {**_SETTINGS, _PATIENCE: "600"}
+        settings = {**_SETTINGS, PATIENCE: "600"}
     else:
         # The agents of a Ray whose driver was killed look for its head for as long, too.
-        settings = {**_SETTINGS, _PATIENCE: "90", **LOOPBACK_ONLY}
+        settings = {**_SETTINGS, PATIENCE: "90", **LOOPBACK_ONLY}
     for name, value in settings.items():
         environment.setdefault(name, value)

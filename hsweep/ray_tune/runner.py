@@ -252,7 +252,8 @@ class RayRunner:
         send_whole(self.own_modules)
         scheduler, demand = CoordinatedScheduler(coordinator), Demand()
         roster = scheduler.workers.roster
-        roster.nodes = {node["NodeID"]: node for node in alive_nodes()}
+        nodes = alive_nodes()
+        roster.nodes = {node["NodeID"]: node for node in nodes}
         roster.probe = self._probe
         coordinator.record_left_out(())
 
@@ -262,7 +263,7 @@ class RayRunner:
             if self.patience and self.address is not None:
                 demand.ask(self._wanted(scheduler.workers))
 
-        note_nodes(alive_nodes())
+        note_nodes(nodes)
         tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
             health = RayHealth(note_nodes, is_ours=self.address is None)

@@ -272,6 +272,13 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
+def audit_all(study: Path, calm: Endings, seen: Iterable[tuple[str, Shown]], uri: str) -> Audit:
+    """Hold a study against an undisturbed one, and what MLflow has of it against its record."""
+    found = audit(study, calm, seen)
+    audit_tracking(found, study, uri)
+    return found
+
+
 def audit_tracking(found: Audit, study: Path, uri: str, damaged: Collection[Reported] = ()) -> None:
     """Hold what MLflow has of a study against its record.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chaos.audit import Endings, audit, audit_tracking
+from chaos.audit import Endings, audit_all
 from chaos.fault_table import Fault
 from chaos.workplace import PATIENCE, Process, Workplace
 
@@ -113,9 +113,7 @@ def test_a_disk_that_fills_up(
         assert_paused(workplace, "full", driver)
         disk.free()
     workplace.end("full", *how)
-    found = audit(workplace.study("full"), calm, workplace.seen)
-    audit_tracking(found, workplace.study("full"), workplace.store("full"))
-    tried.settle(found)
+    tried.settle(audit_all(workplace.study("full"), calm, workplace.seen, workplace.store("full")))
 
 
 def test_storage_that_becomes_read_only(
@@ -139,6 +137,6 @@ def test_storage_that_becomes_read_only(
         assert_paused(workplace, "sealed", driver)
         disk.remount("rw")
     workplace.end("sealed", *how)
-    found = audit(workplace.study("sealed"), calm, workplace.seen)
-    audit_tracking(found, workplace.study("sealed"), workplace.store("sealed"))
-    tried.settle(found)
+    tried.settle(
+        audit_all(workplace.study("sealed"), calm, workplace.seen, workplace.store("sealed"))
+    )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chaos.audit import audit, audit_tracking, read_record
+from chaos.audit import audit_all, read_record
 from chaos.fault_table import Fault
 from chaos.kill_loop import KillLoop
 from chaos.workplace import Workplace
@@ -51,7 +51,7 @@ def test_an_edited_sweep(
     ended = workplace.start(*edit)
     assert ended.wait() == 0, ended.output
     workplace.look("edited")
-    found = audit(workplace.study("edited"), calm, workplace.seen)
-    audit_tracking(found, workplace.study("edited"), workplace.store("edited"))
-    tried.settle(found)
+    tried.settle(
+        audit_all(workplace.study("edited"), calm, workplace.seen, workplace.store("edited"))
+    )
     assert len(before & calm.keys()) == 18

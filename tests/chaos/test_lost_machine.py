@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from chaos.audit import Endings, audit, audit_tracking, standing
+from chaos.audit import Endings, audit_all, standing
 from chaos.fault_table import Fault
 from chaos.workplace import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Workplace
 from object_store import KEYS, ObjectStore, object_store
@@ -36,9 +36,7 @@ def copied(held: ObjectStore) -> tuple[int, int]:
 
 
 def settle(workplace: Workplace, tried: Fault, calm: Endings, store: str) -> None:
-    found = audit(workplace.study(STUDY), calm, workplace.seen)
-    audit_tracking(found, workplace.study(STUDY), store)
-    tried.settle(found)
+    tried.settle(audit_all(workplace.study(STUDY), calm, workplace.seen, store))
 
 
 def test_a_lost_machine_costs_what_it_had_not_copied(

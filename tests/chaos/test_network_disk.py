@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos.audit import Endings, audit, audit_tracking
+from chaos.audit import Endings, audit_all
 from chaos.fault_table import Fault
 from chaos.workplace import Process, Workplace
 from stale_mount import stale_mount
@@ -74,9 +74,7 @@ def segments(workplace: Workplace) -> Sequence[Path]:
 def settle(workplace: Workplace, tried: Fault, calm: Endings) -> None:
     study = workplace.study(STUDY)
     JournalReader(study / "journal").close()
-    found = audit(study, calm, workplace.seen)
-    audit_tracking(found, study, workplace.store(STUDY))
-    tried.settle(found)
+    tried.settle(audit_all(study, calm, workplace.seen, workplace.store(STUDY)))
 
 
 def test_a_driver_frozen_past_its_lease(

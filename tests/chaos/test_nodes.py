@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from chaos.audit import Endings, audit, audit_tracking
+from chaos.audit import Endings, audit, audit_all
 from chaos.fault_table import Fault
 from chaos.workplace import PACE, TESTS, UPDATES, Workplace
 
@@ -73,9 +73,7 @@ def test_nodes_lost(
             nodes.order("get")
             tried.tries += 1
     assert driver.wait() == 0, driver.output
-    found = audit(workplace.study("lost"), calm, workplace.seen)
-    audit_tracking(found, workplace.study("lost"), workplace.store("lost"))
-    tried.settle(found)
+    tried.settle(audit_all(workplace.study("lost"), calm, workplace.seen, workplace.store("lost")))
 
 
 def test_nodes_that_get_notice(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from chaos.audit import Endings, audit, audit_tracking
+from chaos.audit import Endings, audit_all
 from chaos.fault_table import Fault
 from chaos.workplace import Process, Workplace
 
@@ -34,6 +34,6 @@ def test_two_drivers_started_together(
             running.kill()
         assert running.left_behind() == []
     workplace.end("shared", "--runner", "inline")
-    found = audit(workplace.study("shared"), calm, workplace.seen)
-    audit_tracking(found, workplace.study("shared"), workplace.store("shared"))
-    tried.settle(found)
+    tried.settle(
+        audit_all(workplace.study("shared"), calm, workplace.seen, workplace.store("shared"))
+    )

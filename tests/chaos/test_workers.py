@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chaos.audit import Endings, audit, audit_tracking, read_record
+from chaos.audit import Endings, audit_all, read_record
 from chaos.fault_table import Fault
 from chaos.workplace import PACE, UPDATES, Process, Workplace
 
@@ -71,9 +71,7 @@ def test_workers(
     assert driver.left_behind() == []
     workplace.look("struck")
     study = workplace.study("struck")
-    found = audit(study, calm, workplace.seen)
-    audit_tracking(found, study, workplace.store("struck"))
-    tried.settle(found)
+    tried.settle(audit_all(study, calm, workplace.seen, workplace.store("struck")))
     assert tried.tries == number
     again = sum(row.attempt - 1 for row in read_record(study).rows.values())
     assert again <= number

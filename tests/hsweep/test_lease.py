@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from tiny_studies import new_study
+from told_process import ToldProcess
 
 from hsweep.errors import FencedError, UserError
 from hsweep.paths import Home
@@ -53,7 +52,7 @@ except (FencedError, UserError) as error:
 """
 
 
-class Driver:
+class Driver(ToldProcess):
     """Another process that wants the study.
 
     Args:
@@ -62,31 +61,7 @@ class Driver:
     """
 
     def __init__(self, home: Home, machine: str = "", lease_seconds: float = 300.0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(home.root), machine, str(lease_seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.hears() == "ready"
-
-    def hears(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def say(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
-
-    def asks(self, text: str = "") -> str:
-        self.say(text)
-        return self.hears()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        super().__init__(DRIVER, home.root, machine, lease_seconds)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from object_store import KEYS, object_store
 from tiny_runs import histories
 from tiny_studies import new_study
+from told_process import ToldProcess
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -56,34 +56,11 @@ except (FencedError, UserError) as error:
 """
 
 
-class Driver:
+class Driver(ToldProcess):
     """A process on a machine of its own, which has no file system in common with others."""
 
     def __init__(self, home: Path, storage: str, machine: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(home), storage, machine],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.hears() == "ready"
-
-    def hears(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def say(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
-
-    def asks(self, text: str = "") -> str:
-        self.say(text)
-        return self.hears()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        super().__init__(DRIVER, home, storage, machine)
 
 
 @pytest.fixture
