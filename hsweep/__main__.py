@@ -1,5 +1,19 @@
-"""``python -m hsweep``."""
+"""The program ``hsweep``, also as ``python -m hsweep``."""
 
-from hsweep.cli import main
+import signal
 
-main()
+from hsweep.signals import end_unfinished
+
+
+def main() -> None:
+    """Run a command and end the process."""
+    # First of all: nothing is on record while the commands are imported, and the same goes on.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end_unfinished)
+    from hsweep.cli import main as commands
+
+    commands()
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,12 @@ class Termination(KeyboardInterrupt):
     """The interrupt of a command by SIGTERM."""
 
 
+def end_unfinished(_number: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM while the commands are imported: end this process."""
+    os.write(2, b"\nhsweep: interrupted before anything began\n")
+    os._exit(EXIT_UNFINISHED)
+
+
 @contextlib.contextmanager
 def redeliver_interrupts() -> Iterator[None]:
     """Deliver an interrupt again that came where Python can only ignore it.
@@ -141,8 +147,8 @@ def ends_as_interrupts() -> Iterator[None]:
             leave_terminal("the terminal has gone")
         raise Termination if number == signal.SIGTERM else KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    ending = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    numbers, before = (signal.SIGTERM, signal.SIGHUP), (signal.SIG_DFL, end_unfinished)
+    ending = [number for number in numbers if signal.getsignal(number) in before]
     with handling(handle, *ending):
         yield
 

@@ -40,67 +40,45 @@ def test_drivers_killed_ten_times_in_a_row(
 
 
 @RUNNERS
-def test_one_interrupt_ends_a_driver_cleanly(
+@pytest.mark.parametrize(
+    ("what", "signals", "code"),
+    [
+        pytest.param("one interrupt (Ctrl-C)", ["interrupt"], 130, id="interrupt"),
+        pytest.param("two interrupts", ["interrupt"] * 2, None, id="two"),
+        pytest.param("preemption notice (SIGTERM)", ["terminate"], 75, id="notice"),
+    ],
+)
+def test_a_driver_that_is_told_to_end_leaves_nothing_behind(
     workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
     how: tuple[str, ...],
     start: float,
+    what: str,
+    signals: list[str],
+    code: int | None,
 ) -> None:
-    tried = fault(f"one interrupt (Ctrl-C) at random moments, {by(how)}")
-    kills = KillLoop(workplace, "interrupted", how, rng, tried, start=start)
-    for driver in kills.drivers(3 if how is INLINE else 2, at_the_end=1):
-        driver.interrupt()
-        code = driver.wait()
+    """A first signal ends it cleanly with its exit code, unless all trials have ended; a second one
+    at once. A notice costs no update."""
+    tried, is_notice = fault(f"{what} at random moments, {by(how)}"), code == 75
+    options = (*how, "--no-check") if is_notice else how
+    ends = KillLoop(workplace, "told", options, rng, tried, start=start)
+    in_their_start = 0.25 if is_notice else 0.4
+    for driver in ends.drivers(3, at_the_end=int(code is not None), in_their_start=in_their_start):
+        for name in signals:
+            getattr(driver, name)()
+        ending = driver.wait()
         assert driver.left_behind() == []
+        if code is None:
+            ends.weigh(1.0)
+            continue
         assert "Traceback" not in driver.output
         if "ending cleanly" in driver.stderr:
-            assert code in (130, 0), driver.output
-            assert code == 0 or "hsweep resume interrupted" in driver.stdout
-            kills.weigh(0.0)
-    tried.settle(kills.end(calm))
-
-
-@RUNNERS
-def test_a_notice_costs_no_update(
-    workplace: Workplace,
-    calm: Endings,
-    rng: random.Random,
-    fault: Callable[[str], Fault],
-    how: tuple[str, ...],
-    start: float,
-) -> None:
-    tried = fault(f"preemption notice (SIGTERM) at random moments, {by(how)}")
-    kills = KillLoop(workplace, "noticed", (*how, "--no-check"), rng, tried, start=start)
-    for driver in kills.drivers(4, at_the_end=1, in_their_start=0.25):
-        driver.terminate()
-        code = driver.wait()
-        assert driver.left_behind() == []
-        assert "Traceback" not in driver.output
-        if "ending cleanly" in driver.stderr:
-            assert code in (75, 0), driver.output
-            assert code == 0 or "hsweep resume noticed" in driver.stdout
-    tried.settle(kills.end(calm))
-    tried.cost([(workplace.updates() - UPDATES) * PACE])
-    assert workplace.updates() == UPDATES, "no update is done again"
-
-
-@RUNNERS
-def test_two_interrupts_end_a_driver_at_once(
-    workplace: Workplace,
-    calm: Endings,
-    rng: random.Random,
-    fault: Callable[[str], Fault],
-    how: tuple[str, ...],
-    start: float,
-) -> None:
-    tried = fault(f"two interrupts at random moments, {by(how)}")
-    kills = KillLoop(workplace, "hurried", how, rng, tried, start=start)
-    for driver in kills.drivers(3):
-        driver.interrupt()
-        driver.interrupt()
-        driver.wait()
-        assert driver.left_behind() == []
-        kills.weigh(1.0)
-    tried.settle(kills.end(calm))
+            assert ending in (code, 0), driver.output
+            assert ending == 0 or "hsweep resume told" in driver.stdout
+            ends.weigh(0.0)
+    tried.settle(ends.end(calm))
+    if is_notice:
+        tried.cost([(workplace.updates() - UPDATES) * PACE])
+        assert workplace.updates() == UPDATES, "no update is done again"

@@ -350,6 +350,15 @@ class TestInterrupts:
         assert [paths.name for paths in home.studies.iterdir()] == ["mine"]
         assert study.status() == before
 
+    def test_sigterm_before_a_command_is_imported_is_no_failure(self, tmp_path: Path) -> None:
+        (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)\n")
+        environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS.parent}"}
+        command = [sys.executable, "-m", "hsweep", "run", "any.py"]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (
+            75, "\nhsweep: interrupted before anything began\n",
+        )  # fmt: skip
+
     def test_once_the_study_is_recorded(
         self, hsweep: Invoke, tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
