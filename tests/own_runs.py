@@ -1,6 +1,7 @@
 """A trial of the user's own training without a study: its reports and checkpoints on disk."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ class RunOnDisk:
         home: the folder.
         budget, unit: of the trial.
         stops_at: the unit whose report ends the trial.
+        notice_at: the question for ``should_checkpoint`` from which on the trial has to end.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class RunOnDisk:
         unit: BudgetUnit = "epochs",
         *,
         stops_at: int | None = None,
+        notice_at: float = math.inf,
     ) -> None:
         self.budget, self.budget_unit = budget, unit
         self.rank, self.world_size = 0, 1
@@ -36,7 +39,7 @@ class RunOnDisk:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._record, self._kept = home / "reports.jsonl", home / "checkpoints"
         self._kept.mkdir(exist_ok=True)
-        self._stops_at = stops_at
+        self._stops_at, self._notice_at, self.num_questions = stops_at, notice_at, 0
 
     @property
     def seeds(self) -> Seeds:
@@ -56,7 +59,19 @@ class RunOnDisk:
 
     @property
     def checkpoint(self) -> Path | None:
-        return self._kept / str(self.reports[-1]["unit"]) if self.reports else None
+        kept = [*self._kept.iterdir()]
+        return max(kept, key=lambda folder: float(folder.name), default=None)
+
+    @property
+    def should_checkpoint(self) -> bool:
+        self.num_questions += 1
+        return self.num_questions >= self._notice_at
+
+    def save(self, checkpoint: Path | str) -> None:
+        if self.num_questions >= self._notice_at:
+            within = max((report["unit"] for report in self.reports), default=0) + 0.5
+            shutil.copytree(checkpoint, self._kept / str(within))
+            raise StopTrial
 
     def report(
         self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None

@@ -11,7 +11,7 @@ from hsweep.training.run import Run, StopTrial
 
 class TransformersCallback(TrainerCallback):
     """Reports each evaluation with a checkpoint; those within an epoch only if the budget counts
-    steps.
+    steps. Saves between them where that is of use (see ``Run.should_checkpoint``).
 
     Metrics have the Trainer's names (``eval_loss``); its timings are left out. ``resume_from`` is
     for ``Trainer.train(resume_from_checkpoint=...)``: training goes on to the same numbers.
@@ -38,6 +38,11 @@ class TransformersCallback(TrainerCallback):
                 f"{args.eval_strategy} and {args.save_strategy}"
             )
 
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_save |= self._run.should_checkpoint
+
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -51,9 +56,11 @@ class TransformersCallback(TrainerCallback):
     ) -> None:
         metrics, self._metrics = self._metrics, {}
         unit = (state.epoch or 0) if self._by_epochs else state.global_step
-        if metrics and unit == int(unit):
-            try:
-                folder = f"{args.output_dir}/checkpoint-{state.global_step}"
-                self._run.report(int(unit), checkpoint=folder, **metrics)
-            except StopTrial:
-                control.should_training_stop = True
+        folder = f"{args.output_dir}/checkpoint-{state.global_step}"
+        if not metrics or unit != int(unit):
+            self._run.save(folder)  # at StopTrial the Trainer would evaluate once more
+            return
+        try:
+            self._run.report(int(unit), checkpoint=folder, **metrics)
+        except StopTrial:
+            control.should_training_stop = True

@@ -4,6 +4,7 @@ The same trials killed and resumed are in tests/examples.
 """
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from hsweep import UserError
+from hsweep import StopTrial, UserError
 from models.torchvision_compat import make_torchvision_importable
 
 if TYPE_CHECKING:
@@ -33,6 +34,29 @@ def examples() -> tuple[Tensor, Tensor]:
 
 def units(run: RunOnDisk) -> list[int]:
     return [report["unit"] for report in run.reports]
+
+
+class Resumable:
+    """A loader that knows its place in an epoch."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def __len__(self) -> int:
+        return STEPS_PER_EPOCH
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        self._next %= STEPS_PER_EPOCH
+        while self._next < STEPS_PER_EPOCH:
+            rows = slice(self._next * BATCH, (self._next + 1) * BATCH)
+            self._next += 1
+            yield tuple(part[rows] for part in examples())
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._next = state["next"]
 
 
 def network() -> nn.Sequential:
@@ -97,6 +121,19 @@ class TestTransformers:
         self.train(resumed, **every_third)
         assert resumed.reports == undisturbed.reports
 
+    def test_a_notice_within_an_epoch_costs_no_step(self, tmp_path: Path) -> None:
+        each_epoch = {"num_train_epochs": 2, "eval_strategy": "epoch"}
+        undisturbed = RunOnDisk(tmp_path / "undisturbed", 2)
+        self.train(undisturbed, **each_epoch)
+        noticed = RunOnDisk(tmp_path / "noticed", 2, notice_at=STEPS_PER_EPOCH + 3)
+        with pytest.raises(StopTrial):
+            self.train(noticed, **each_epoch)
+        resumed = RunOnDisk(tmp_path / "noticed", 2)
+        assert units(resumed) == [1]
+        self.train(resumed, **each_epoch)
+        assert resumed.reports == undisturbed.reports
+        assert resumed.num_questions == STEPS_PER_EPOCH - 3
+
     def test_an_evaluation_within_an_epoch_is_no_report_of_epochs(self, tmp_path: Path) -> None:
         run = RunOnDisk(tmp_path, 2)
         half = STEPS_PER_EPOCH // 2
@@ -145,7 +182,9 @@ class TestLightning:
 
         return Module()
 
-    def train(self, run: RunOnDisk, *, validates: bool = True, **options: Any) -> None:
+    def train(
+        self, run: RunOnDisk, *, validates: bool = True, loader: Any = None, **options: Any
+    ) -> None:
         import lightning
         from lightning.pytorch import Trainer
 
@@ -164,7 +203,7 @@ class TestLightning:
         )
         data = TensorDataset(*examples())
         held_out = DataLoader(data, COUNT) if validates else None
-        loader = DataLoader(data, BATCH, shuffle=True)
+        loader = loader or DataLoader(data, BATCH, shuffle=True)
         trainer.fit(self.module(), loader, held_out, ckpt_path=report.resume_from)
 
     def test_steps_are_reported_and_resumed_after_an_epoch_to_the_same_numbers(
@@ -184,6 +223,21 @@ class TestLightning:
         _, _, within_an_epoch, at_its_end, *_ = undisturbed.reports
         assert within_an_epoch.keys() == {"unit", "validation_loss"}
         assert at_its_end.keys() == {"unit", "train_loss", "validation_loss"}
+
+    def test_a_notice_within_an_epoch_costs_no_step(self, tmp_path: Path) -> None:
+        undisturbed = RunOnDisk(tmp_path / "undisturbed", 2)
+        self.train(undisturbed, loader=Resumable(), max_epochs=2)
+        noticed = RunOnDisk(tmp_path / "noticed", 2, notice_at=STEPS_PER_EPOCH + 3)
+        with pytest.raises(StopTrial):
+            self.train(noticed, loader=Resumable(), max_epochs=2)
+        resumed = RunOnDisk(tmp_path / "noticed", 2)
+        assert units(resumed) == [1]
+        self.train(resumed, loader=Resumable(), max_epochs=2)
+        # What Lightning averages over an epoch is then of its rest.
+        losses = [[row["validation_loss"] for row in run.reports] for run in (resumed, undisturbed)]
+        assert losses[0] == losses[1]
+        # It is not asked at an epoch's last step.
+        assert resumed.num_questions == STEPS_PER_EPOCH - 1 - 4
 
     def test_epochs_are_reported_after_their_validation(self, tmp_path: Path) -> None:
         run = RunOnDisk(tmp_path, 4)
