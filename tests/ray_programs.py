@@ -153,6 +153,27 @@ SWEEP = Sweep(
     name="one", space=grid(x=[1.0]), train=train, metric="loss", goal="min", budget=steps(1)
 )
 """
+IN_TURN = """
+import time
+from pathlib import Path
+
+from hsweep import Resources, Sweep, grid, steps
+
+FOLDER = Path({folder!r})
+
+
+def train(point, run):
+    (FOLDER / f"{name}-{{point.x}}").touch()
+    while not (FOLDER / "go-{name}").exists():
+        time.sleep(0.01)
+    run.report(1, loss=point.x)
+
+
+SWEEP = Sweep(
+    name="{name}", space=grid(x=[1.0, 2.0, 3.0, 4.0]), train=train, metric="loss", goal="min",
+    budget=steps(1), resources=Resources(cpus=1),
+)
+"""
 BARE_SITE = """
 import sys
 
@@ -197,6 +218,44 @@ def bare_node(folder: Path) -> dict[str, Any]:
     kill_node(node)
     cluster.shutdown()
     return {**found, "recorded": [path.name for path in folder.glob("home/studies/*")]}
+
+
+def priorities(folder: Path) -> dict[str, Any]:
+    """Run two studies on a cluster of two processors, the more urgent one second."""
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
+    traces = folder / "traces"
+    traces.mkdir()
+    drivers = {}
+
+    def start(name: str, priority: int) -> None:
+        (folder / f"{name}.py").write_text(IN_TURN.format(name=name, folder=str(traces)))
+        command = [sys.executable, "-m", "hsweep", "run", f"{name}.py", "--home", "home"]
+        command += ["--address", cluster.address, "--priority", str(priority)]
+        with (folder / f"{name}.out").open("w") as out:
+            drivers[name] = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out)
+
+    def begun() -> list[str]:
+        """The studies whose trials have begun, in their order."""
+        order = sorted(traces.glob("*-*.0"), key=lambda trace: trace.stat().st_mtime_ns)
+        return [trace.name.partition("-")[0] for trace in order]
+
+    start("first", 0)
+    until(lambda: begun() == ["first"] * 2)
+    start("second", 5)
+    shared = "the cluster is shared with second-quick"
+    until(lambda: shared in (folder / "first.out").read_text())
+    (traces / "go-first").touch()
+    until(lambda: begun() == ["first"] * 2 + ["second"] * 2)
+    (traces / "go-second").touch()
+    codes = [driver.wait() for driver in drivers.values()]
+    attempts = []
+    for name in drivers:
+        with JournalReader(folder / f"home/studies/{name}-quick/journal") as journal:
+            attempts += [(row.status, row.attempt) for row in journal.trials()]
+    cluster.shutdown()
+    return {"codes": codes, "begun": begun(), "attempts": attempts}
 
 
 def memory(folder: Path) -> dict[str, Any]:
@@ -460,6 +519,7 @@ PROGRAMS = (
     two_nodes,
     bare_node,
     nodes_come_and_go,
+    priorities,
     memory,
     node_lost,
     elsewhere,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from hsweep.ray_tune.environment import PATIENCE, prepare_ray
+from hsweep.ray_tune.environment import DRIVERS_PATIENCE, PATIENCE, prepare_ray
 from hsweep.record.provenance import usable_cores
 from hsweep.terminal import warn
 from hsweep.workspace import worker_environment
@@ -61,8 +61,8 @@ class RayNode:
             words.append(f"--address={address}")
         environment = {**os.environ, **worker_environment(None)}
         prepare_ray(environment, joins_cluster=True)
-        # Not as long as a driver waits: without its head a node is of no use.
-        environment[PATIENCE] = "30"
+        if environment[PATIENCE] == DRIVERS_PATIENCE:  # without its head a node is of no use
+            environment[PATIENCE] = "30"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", *words],

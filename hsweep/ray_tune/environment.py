@@ -26,6 +26,7 @@ _SETTINGS: Final = {
 PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """Ray's client ends this process, without a message, when the cluster's head is silent for so
 long (a minute by default); before that we end the run ourselves."""
+DRIVERS_PATIENCE: Final = "600"
 
 LOOPBACK_ONLY: Final = {
     # Ray listens on every interface with all but its dashboard, unless it takes this machine for
@@ -43,7 +44,7 @@ def prepare_ray(
     ``joins_cluster`` has to be reached by the other nodes.
     """
     if joins_cluster:
-        settings = {**_SETTINGS, PATIENCE: "600"}
+        settings = {**_SETTINGS, PATIENCE: DRIVERS_PATIENCE}
     else:
         # The agents of a Ray whose driver was killed look for its head for as long, too.
         settings = {**_SETTINGS, PATIENCE: "90", **LOOPBACK_ONLY}

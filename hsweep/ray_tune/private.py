@@ -18,6 +18,7 @@ from ray._private import services
 from ray._private.node import Node
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.experimental import internal_kv
 
 from hsweep.terminal import warn
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 HEAD_SECONDS: Final = 20.0
 """How long the head of a cluster may take to answer before it is joined."""
 
+_CLAIMS: Final = "hsweep"
 _IDLE_HELPERS: Final = ("start_log_monitor", "start_monitor", "start_api_server")
 _LINE_LENGTH: Final = 300
 _TOLD: Final = ("The node with node id", "Raylet is termin", "A worker died", "Traceback")
@@ -75,6 +77,25 @@ def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are to go away, with a notice: ``ray start --block`` drains
     its node at SIGTERM, and so do autoscalers. Tune takes no notice of it."""
     return {*ray._private.state.state.get_draining_nodes()}
+
+
+def exchange(key: str, claim: str) -> dict[str, str]:
+    """Leave with the cluster's head what this driver wants, or take it away if that is nothing;
+    return what all drivers want, by their keys."""
+    if claim:
+        internal_kv._internal_kv_put(key, claim, namespace=_CLAIMS)
+    else:
+        internal_kv._internal_kv_del(key, namespace=_CLAIMS)
+    keys = internal_kv._internal_kv_list("", namespace=_CLAIMS)
+    claims = {key: internal_kv._internal_kv_get(key, namespace=_CLAIMS) for key in keys}
+    return {key.decode(): claim.decode() for key, claim in claims.items() if claim}
+
+
+def keep_idle_process(controller: Any, spare: int) -> None:
+    """Let Tune keep a process for its next trial only while there are ``spare`` slots: others may
+    wait for what it occupies."""
+    cache = controller._actor_cache
+    cache._may_keep_one = cache.num_cached_objects <= spare
 
 
 def problem_of_head(address: str) -> str:
@@ -189,12 +210,17 @@ def repair_tune() -> None:
 
     A trial's error is known afterwards only from a file of Tune's, and where that cannot be written
     the experiment ends too (https://github.com/ray-project/ray/issues/32481).
+
+    Where nothing is to be trained now, Tune waits ten minutes for a trial, and does not end the
+    processes of the last ones meanwhile.
     """
     from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial
 
     _repair(RayActorManager, "_actor_task_failed", _wrap_errors)
     _repair(Trial, "handle_error", _keep_error)
+    TuneController._update_trial_queue.__defaults__ = (False, 0.1)  # blocking, timeout
 
 
 def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:

@@ -42,14 +42,15 @@ from hsweep.ray_tune.nodes import (
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import (
     add_no_variables,
+    exchange,
     nodes_elsewhere,
     problem_of_head,
     repair_tune,
     shorten_messages,
     start_dashboard,
 )
-from hsweep.ray_tune.roster import Roster
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
+from hsweep.ray_tune.sharing import Sharing
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.signals import holding_sigterm
 from hsweep.terminal import print_step
@@ -90,6 +91,8 @@ class RayRunner:
         has_dashboard: whether one that is started here gets a dashboard, as soon as a run
             has taken some time: it takes seconds to start.
         max_concurrent: trials at once; None for as many as the resources allow.
+        study: its name, for the users of other studies on the cluster.
+        priority: studies of a higher one get the cluster's resources first.
         num_nodes: nodes to wait for before trials start.
         patience: seconds that nodes may take to come; a cluster that adds nodes by itself is asked
             for them. None for no waiting, but where it is for ``num_nodes``.
@@ -105,6 +108,8 @@ class RayRunner:
     cluster: OwnCluster | None = None
     has_dashboard: bool = True
     max_concurrent: int | None = None
+    study: str = ""
+    priority: int = 0
     num_nodes: int = 1
     patience: float | None = None
     own_modules: tuple[Any, ...] = ()
@@ -234,12 +239,23 @@ class RayRunner:
         """Return how many trials of this size fit the cluster at once."""
         return slots_of((node["Resources"] for node in alive_nodes()), request)
 
-    def num_workers(self, coordinator: Coordinator, roster: Roster) -> int:
-        """Return how many processes train at once: as many as fit of the smallest trial."""
+    def num_workers(self, workers: Workers, sharing: Sharing | None) -> int:
+        """Return how many processes train at once: as many as fit of the smallest trial, or as are
+        the study's part of a cluster."""
+        coordinator = workers.coordinator
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
-        fitting = max(map(roster.slots, requests), default=0)
-        return max(1, min(fitting, self.max_concurrent or fitting))
+        fitting = max(map(workers.roster.slots, requests), default=0) or 1
+        most = min(fitting, self.max_concurrent or fitting)
+        if sharing is None:
+            return most
+        before, to_come = sharing.rivals, coordinator.num_waiting + coordinator.num_to_come
+        wanted = min(most, max(1, len(workers.by_id) + to_come))
+        device = "GPU" if any(request.gpus for request in requests) else "CPU"
+        part = sharing.slots(device, wanted, fitting)
+        if sharing.rivals not in ([], before):
+            coordinator.say(f"the cluster is shared with {', '.join(sharing.rivals)}")
+        return min(most, part)
 
     def run(self, coordinator: Coordinator) -> None:
         self.connect()
@@ -251,6 +267,7 @@ class RayRunner:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         send_whole(self.own_modules)
         scheduler, demand = CoordinatedScheduler(coordinator), Demand()
+        sharing = None if self.address is None else Sharing(self.study, self.priority)
         roster = scheduler.workers.roster
         nodes = alive_nodes()
         roster.nodes = {node["NodeID"]: node for node in nodes}
@@ -259,7 +276,7 @@ class RayRunner:
 
         def note_nodes(nodes: list[dict[str, Any]]) -> None:
             roster.update(nodes)
-            scheduler.workers.max_workers = self.num_workers(coordinator, roster)
+            scheduler.workers.max_workers = self.num_workers(scheduler.workers, sharing)
             if self.patience and self.address is not None:
                 demand.ask(self._wanted(scheduler.workers))
 
@@ -272,6 +289,8 @@ class RayRunner:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
             raise
+        if sharing is not None and not coordinator.is_in_trouble:
+            exchange(sharing.key, "")
         scheduler.wait_for_explanations(_EXPLAINING_SECONDS)
         error = tuning.exception() if tuning.done() else None
         if error is not None and not coordinator.is_exhausted:

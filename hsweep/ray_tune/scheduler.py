@@ -21,7 +21,7 @@ from hsweep.design.trial import Assignment, Report
 from hsweep.ray_tune.failures import failure_of, is_on_live_node
 from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
-from hsweep.ray_tune.private import error_of, name_next_task, working_folder
+from hsweep.ray_tune.private import error_of, keep_idle_process, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.record.summary import first_line
 from hsweep.training.worker_queue import BrokenWorkerError, EndedProcess, Message, TrialError
@@ -70,6 +70,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """Look after the running processes: Tune asks this at every turn, many times a second."""
         self.tick()
+        keep_idle_process(tune_controller, self.workers.max_workers - len(self.workers.by_id))
         trial: TuneTrial | None = super().choose_trial_to_run(tune_controller)
         return trial
 

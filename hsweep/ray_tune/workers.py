@@ -157,7 +157,7 @@ class Workers:
         No trial is overtaken for ever: a worker gets nothing while another of a different size
         waits for its process, for the room it waits for would never become free.
         """
-        if worker.isolates:
+        if worker.isolates or len(self.by_id) > self.max_workers:
             return []
         if any(other.resources != worker.resources for other in self.without_process()):
             return []

@@ -106,6 +106,14 @@ class RunOptions:
         help="An existing Ray cluster, host:port or auto.  [default: RAY_ADDRESS; without it Ray "
         "starts here]",
     )
+    priority: int = option(
+        0,
+        type=int,
+        metavar="N",
+        show_default=True,
+        help="Of the studies on one cluster, those with a higher number get what they want first; "
+        "equal ones share it evenly.",
+    )
     wait_for_nodes: int | None = option(
         None,
         type=click.IntRange(1),
@@ -181,6 +189,7 @@ class RunOptions:
         for name, value in (
             ("--address", self.address),
             ("--max-concurrent", at_once),
+            ("--priority", self.priority or None),
             ("--report-timeout", self.report_timeout),
             ("--wait-for-nodes", self.wait_for_nodes),
             ("--wait", self.wait),

@@ -178,6 +178,8 @@ def make_runner(
         cluster=JobRay(job) if job else None,
         has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
+        study=paths.name,
+        priority=options.priority,
         num_nodes=options.wait_for_nodes or 1,
         patience=options.wait,
         own_modules=tuple(loaded.own_modules()),

@@ -137,6 +137,16 @@ def test_as_many_trials_run_as_the_nodes_that_come_and_go_have_room_for(tmp_path
 
 
 @pytest.mark.slow
+def test_a_study_of_higher_priority_gets_each_slot_that_another_ones_trial_leaves(
+    tmp_path: Path,
+) -> None:
+    found = run("priorities", tmp_path)
+    assert found["codes"] == [0, 0]
+    assert found["begun"] == ["first"] * 2 + ["second"] * 4 + ["first"] * 2
+    assert found["attempts"] == [["finished", 1]] * 8
+
+
+@pytest.mark.slow
 def test_a_trial_whose_process_died_goes_on_on_another_node(tmp_path: Path) -> None:
     found = run("elsewhere", tmp_path)
     assert (found["status"], found["failures"]) == ("finished", 1)

@@ -25,7 +25,9 @@ from ray.exceptions import (  # noqa: E402
     RayTaskError,
 )
 from ray.train._internal.storage import StorageContext  # noqa: E402
+from ray.tune.execution.tune_controller import TuneController  # noqa: E402
 from ray.tune.experiment import Trial as TuneTrial  # noqa: E402
+from ray.tune.utils.object_cache import _ObjectCache  # noqa: E402
 
 from hsweep.ray_tune import private  # noqa: E402
 
@@ -103,6 +105,25 @@ def test_a_tune_trial_knows_its_process_and_its_folder() -> None:
     assert private.actor_of(trial) is process
     assert private.working_folder(trial) is None, "before it has one"
     assert isinstance(StorageContext.trial_working_directory, property)
+
+
+def test_tune_waits_for_trials_by_these_names() -> None:
+    waiting = TuneController._update_trial_queue
+    assert [*inspect.signature(waiting).parameters] == ["self", "blocking", "timeout"]
+
+
+def test_tune_keeps_one_idle_process_by_these_names() -> None:
+    assert "self._actor_cache = _ObjectCache(may_keep_one=True)" in inspect.getsource(
+        TuneController
+    )
+    cache: Any = _ObjectCache(may_keep_one=True)
+    controller = type("Controller", (), {"_actor_cache": cache})()
+    private.keep_idle_process(controller, spare=-1)
+    assert not cache.cache_object("size", "process")
+    private.keep_idle_process(controller, spare=0)
+    assert cache.cache_object("size", "process")
+    private.keep_idle_process(controller, spare=0)
+    assert list(cache.flush_cached_objects()) == ["process"]
 
 
 def test_a_local_ray_tells_which_of_its_processes_have_died() -> None:

@@ -39,8 +39,8 @@ from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
 from hsweep.ray_tune import private as ray_private  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
-from hsweep.ray_tune.roster import Roster  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
+from hsweep.ray_tune.workers import Workers  # noqa: E402
 
 __all__ = ["expected"]
 
@@ -234,8 +234,9 @@ def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Pat
     runner.connect()
     with searching(sweep, tmp_path / "study") as coordinator:
         runner.check({trial.key: trial.resources for trial in planned(sweep)})
-        roster = Roster(coordinator, nodes={node["NodeID"]: node for node in ray.nodes()})
-        assert runner.num_workers(coordinator, roster) == runner.slots(Resources(cpus=0.25)) > 1
+        workers = Workers(coordinator)
+        workers.roster.nodes = {node["NodeID"]: node for node in ray.nodes()}
+        assert runner.num_workers(workers, None) == runner.slots(Resources(cpus=0.25)) > 1
 
 
 def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) -> None:
