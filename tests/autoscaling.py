@@ -42,10 +42,10 @@ SWEEP = Sweep(
 
 
 def configuration(version: str) -> dict[str, Any]:
-    """A head without processors, and up to two nodes of two."""
+    """A head without processors, and up to three nodes of two."""
     types = {
         "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "two": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2},
+        "two": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 3},
     }
     provider: dict[str, Any] = {
         "type": "fake_multinode",
@@ -103,6 +103,7 @@ def main(version: str, folder: Path) -> None:
     found = {}
     for name, options in (
         ("grown", ("--wait", "2m")),
+        ("spread", ("--wait-for-nodes", "3", "--study", "spread")),
         ("too large", ("--wait", "3s", "--set", "cpus=3", "--study", "large")),
     ):
         done = subprocess.run(

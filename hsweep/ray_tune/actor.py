@@ -10,7 +10,7 @@ from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.design.trial import Assignment
-from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart, placement_of
 from hsweep.ray_tune.peers import Peers, own_place
 from hsweep.ray_tune.pickling import name_definitions
 from hsweep.signals import not_in_forks
@@ -29,16 +29,15 @@ class TrialActor(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
         start: WorkerStart = config[START]
-        trial, resources = start.assignments[0].trial, start.assignments[0].resources
+        first = start.assignments[0]
         # One bundle for each process that is placed here; a command's all run where it does.
-        number = trial.num_ranks
-        amounts = {"CPU": resources.all_cpus / number, "GPU": resources.gpus / number}
-        bundles = [{name: n for name, n in amounts.items() if n > 0}] * number
-        strategy = "PACK" if resources.spread else "STRICT_PACK"
+        bundles, strategy = placement_of(first.resources, first.trial.num_ranks)
         if not start.avoided:
             return PlacementGroupFactory(bundles, strategy)
         elsewhere = {_NODE_LABEL: f"!in({','.join(sorted(start.avoided))})"}
-        return PlacementGroupFactory(bundles, strategy, bundle_label_selector=[elsewhere] * number)
+        return PlacementGroupFactory(
+            bundles, strategy, bundle_label_selector=[elsewhere] * len(bundles)
+        )
 
     def setup(self, config: dict[str, Any]) -> None:
         """Get ready for the first trials, which begin when they are asked for.

@@ -4,11 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hsweep.design.trial import Assignment
+from hsweep.design.trial import Assignment, Resources
 
 START: Final = "start"
 MESSAGES: Final = "messages"
 PLACE: Final = "place"
+
+
+Placement = tuple[list[dict[str, float]], str]
+"""What to reserve on nodes: amounts, and whether they have to lie on one."""
+
+
+def placement_of(request: Resources, number: int) -> Placement:
+    """Return the placement of so many processes that have a trial's resources together."""
+    amounts = {"CPU": request.all_cpus / number, "GPU": request.gpus / number}
+    bundle = {name: amount for name, amount in amounts.items() if amount > 0}
+    return [bundle] * number, "PACK" if request.spread else "STRICT_PACK"
 
 
 class WorkerStart:

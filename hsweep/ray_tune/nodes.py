@@ -12,6 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from hsweep.design.trial import Resources
 from hsweep.planning.code import training_code
+from hsweep.ray_tune.messages import Placement
 from hsweep.record.summary import first_line
 from hsweep.training.storage import Store
 
@@ -63,26 +64,18 @@ class Demand:
     """Asks a cluster that adds nodes by itself for some, by placement groups that nothing uses:
     they end with their driver, however that ends. Another cluster only lists them."""
 
-    groups: list[tuple[Resources, PlacementGroup]] = field(default_factory=list)
+    groups: list[tuple[Placement, PlacementGroup]] = field(default_factory=list)
 
-    def ask(self, requests: Iterable[Resources]) -> None:
-        """Ask for room for these requests in place of those before; what has got it gives it
-        back."""
-        left, kept = list(requests), []
-        for request, group in self.groups:
-            if request in left and not group.wait(0):
-                left.remove(request)
-                kept.append((request, group))
+    def ask(self, placements: Iterable[Placement]) -> None:
+        """Ask for room for these in place of those before; what has got it gives it back."""
+        left, kept = list(placements), []
+        for placement, group in self.groups:
+            if placement in left and not group.wait(0):
+                left.remove(placement)
+                kept.append((placement, group))
             else:
                 remove_placement_group(group)
-        self.groups = kept + [(request, _group_for(request)) for request in left]
-
-
-def _group_for(request: Resources) -> PlacementGroup:
-    number = request.processes
-    amounts = {"CPU": request.all_cpus / number, "GPU": request.gpus / number}
-    bundle = {name: amount for name, amount in amounts.items() if amount > 0}
-    return placement_group([bundle] * number, "PACK" if request.spread else "STRICT_PACK")
+        self.groups = kept + [(placement, placement_group(*placement)) for placement in left]
 
 
 def name_of(node: Node) -> str:

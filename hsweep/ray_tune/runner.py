@@ -28,7 +28,7 @@ from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
-from hsweep.ray_tune.messages import START
+from hsweep.ray_tune.messages import START, Placement, placement_of
 from hsweep.ray_tune.nodes import (
     Demand,
     Node,
@@ -202,7 +202,10 @@ class RayRunner:
             if problem != told:
                 print_step(f"waiting up to {patience:g} s for nodes: {problem.partition(';')[0]}")
                 told = problem
-            demand.ask([request for request in self._checked if not self.slots(request)])
+            unmet = [request for request in self._checked if not self.slots(request)]
+            bundles, _ = _placement(self._largest)
+            nodes = [(bundles[:1] * self.num_nodes, "STRICT_SPREAD")] * (self.num_nodes > 1)
+            demand.ask([*map(_placement, unmet), *nodes])
             time.sleep(_LOOK_SECONDS)
         demand.ask(())
 
@@ -296,13 +299,17 @@ class RayRunner:
         if error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(error), is_trouble=True)
 
-    def _wanted(self, workers: Workers) -> list[Resources]:
+    def _wanted(self, workers: Workers) -> list[Placement]:
         """Return what nodes are to be added for: waiting trials that all workers leave over."""
         number, most = len(workers.by_id), self.max_concurrent or sys.maxsize
         if workers.without_process() or number < workers.max_workers:
             return []
         left = min(workers.coordinator.num_waiting, most - number, number, _MOST_WANTED)
-        return [max(self._checked, key=lambda size: (size.gpus, size.all_cpus))] * left
+        return [_placement(self._largest)] * left
+
+    @property
+    def _largest(self) -> Resources:
+        return max(self._checked, key=lambda size: (size.gpus, size.all_cpus))
 
     def _show_dashboard(self) -> None:
         if self._lacks_dashboard:
@@ -314,6 +321,10 @@ class RayRunner:
         shut_down()
         if self.cluster is not None:
             self.cluster.close()
+
+
+def _placement(request: Resources) -> Placement:
+    return placement_of(request, request.processes)
 
 
 def _without(source: str) -> str:

@@ -45,7 +45,11 @@ def test_an_autoscaling_cluster_is_asked_for_nodes_before_and_while_trials_run(
     assert "4 finished" in printed
     # The one that came for the first trial holds two.
     assert " has joined" in printed
+    code, printed, told = found["spread"]
+    assert code == 0, told
+    assert "waiting up to 600 s for nodes: 2 of 3 nodes (--wait-for-nodes) are there" in told
+    assert "4 finished" in printed
     code, _, told = found["too large"]
     assert code == 2, told
     assert "needs 3 cpus and 0 gpus, but the largest node has 2 cpus" in told
-    assert studies == ["grown-quick"]
+    assert {*studies} == {"grown-quick", "spread"}
