@@ -25,7 +25,7 @@ from hsweep.command_line import command
 from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import composition_lines, counted, trial_outcomes
+from hsweep.record.summary import composition_lines, counted, remarks
 from hsweep.record.tables import StudyTables
 
 _TITLE_LENGTH: Final = 120
@@ -91,7 +91,7 @@ def report_input(
         trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
     varying = varying_axes(row.point for row in tables.rows)
-    outcomes = trial_outcomes(tables.rows, tables.journal.noted_reports(), varying)
+    outcomes = remarks(tables.rows, tables.journal.noted_reports(), varying)
     resume = command("resume", study.name, home=study.paths.home)
     return ReportInput(
         study=study.name,

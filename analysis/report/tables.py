@@ -13,7 +13,8 @@ from analysis.charts.learning_curves import curve_chart
 from analysis.questions.shapes import axis_columns
 from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
-from analysis.text.trials import frame_outcomes, outcomes_table
+from analysis.text.trials import frame_rows, outcomes_table
+from hsweep.record.summary import remarks
 
 
 def report_place(table: Path) -> Path:
@@ -90,5 +91,5 @@ def table_input(
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),
-        endings=outcomes_table(frame_outcomes(trials, axes), {}),
+        endings=outcomes_table(remarks(frame_rows(trials, axes)), {}),
     )

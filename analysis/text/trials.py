@@ -12,9 +12,9 @@ import pandas as pd
 from analysis.runs.statuses import STATUSES
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
-from hsweep.design.labels import point_label
 from hsweep.design.question import Goal
-from hsweep.record.summary import TrialOutcome, remarks
+from hsweep.record.rows import TrialRow
+from hsweep.record.summary import Remark
 
 Cell = str | float | int | None
 Columns = Mapping[str, Sequence[Cell]]
@@ -152,14 +152,14 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
 
 
-def outcomes_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int]) -> Table:
+def outcomes_table(remarks: Iterable[Remark], orphaned: Mapping[str, int]) -> Table:
     """Return what happened to trials besides training to the end; no row where nothing did.
 
     Args:
-        outcomes: how the trials stand.
+        remarks: on the trials.
         orphaned: how many trials are no longer part of the study, by the reason.
     """
-    rows = [(remark.what, str(remark.trials), remark.details) for remark in remarks(outcomes)]
+    rows = [(remark.what, str(remark.trials), remark.details) for remark in remarks]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")
         for why, number in orphaned.items()
@@ -167,12 +167,16 @@ def outcomes_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int]
     return Table(("what happened", "trials", "which and why"), tuple(rows))
 
 
-def frame_outcomes(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialOutcome]:
-    """Return the outcomes of the runs of a table that belongs to no study."""
+def frame_rows(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialRow]:
+    """Return the runs of a table that belongs to no study, of which only points and statuses are
+    known."""
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
-    points = trials[names].to_dict("records")
-    labels = [point_label({str(name): value for name, value in point.items()}) for point in points]
-    return list(map(TrialOutcome, labels, trials["status"].astype(str)))
+    points: list[dict[str, Any]] = trials[names].to_dict("records")  # type: ignore[assignment]
+    statuses: list[Any] = trials["status"].astype(str).tolist()
+    return [
+        TrialRow(str(at), at, point, 0, "", 0, {}, status=status)
+        for at, (point, status) in enumerate(zip(points, statuses, strict=True))
+    ]
 
 
 def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
-    from hsweep.record.summary import TrialOutcome
 
 _MAX_LABELS: Final = 8
 _MAX_ROWS: Final = 200
@@ -203,7 +202,6 @@ def _show_study(
         orphaned_lines,
         remarks,
         run_counts,
-        trial_outcomes,
     )
     from hsweep.record.tables import mixed_versions_lines
     from hsweep.running.outcome import errors_line
@@ -220,10 +218,10 @@ def _show_study(
             rows = journal.trials()
             noted, trained = journal.noted_reports(), [row.key for row in rows]
         varying = varying_axes(journal.points(_MAX_POINTS if is_best else -1))
-        ends = trial_outcomes(rows, noted, varying)
-        lines = [
-            *(_losses(journal, status) if is_best else [remark.line for remark in remarks(ends)])
-        ]
+        if is_best:
+            lines = [*_losses(journal, status)]
+        else:
+            lines = [remark.line for remark in remarks(rows, noted, varying)]
         lines += orphaned_lines(journal.orphaned_counts())
         lines += [
             f"accepted {minute(entry['time'])}: {acceptance_line(entry)}"
@@ -234,9 +232,7 @@ def _show_study(
         lines += (journal.meta(LEFT_OUT) or "").splitlines()
         reused = journal.reused_from()
     listed = [
-        (row, end)
-        for row, end in zip(rows, ends, strict=True)
-        if all_trials or is_best or row.status is not TrialStatus.NOT_NEEDED
+        row for row in rows if all_trials or is_best or row.status is not TrialStatus.NOT_NEEDED
     ]
     shown = listed if all_trials or is_best else listed[:_MAX_ROWS]
 
@@ -255,7 +251,7 @@ def _show_study(
     counts = counts_in_words(
         [(words.get(word, word), count) for word, count in run_counts(status, status["runs"])],
         reused,
-        ends,
+        rows,
     )
     console.print(f"{counts}; folder {status['folder']}")
     if not is_best:
@@ -304,7 +300,7 @@ def _folders_lines(study: "StudyFolder") -> Iterator[str]:
 
 
 def _trials_table(
-    trials: Sequence[tuple["TrialRow", "TrialOutcome"]],
+    rows: Sequence["TrialRow"],
     varying: tuple[str, ...],
     study: "StudyFolder",
     *,
@@ -315,18 +311,19 @@ def _trials_table(
 
     from hsweep.design.labels import point_label
     from hsweep.design.trial import TrialStatus
-    from hsweep.record.summary import INTERRUPTED, first_line
+    from hsweep.record.summary import INTERRUPTED, first_line, is_interrupted, is_waiting
     from hsweep.running.progress import STATUS_STYLES, duration, number
 
     metric, scouts = study.manifest.metric, study.manifest.scouts
     table = table_of("trial", ">seed", "status", ">done", f">{metric}", ">time", "reason")
-    for row, end in trials:
-        status = "waiting" if end.is_waiting else str(row.status).replace("_", " ")
-        if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
+    for row in rows:
+        status = "waiting" if is_waiting(row) else str(row.status).replace("_", " ")
+        if not is_running and (row.status is TrialStatus.RUNNING or is_interrupted(row)):
             status = INTERRUPTED
-        remark = f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
-        if end.reused_from:
-            remark = f"taken from study {end.reused_from}"
+        micro_batch = row.last.get("micro_batch")
+        remark = f"{micro_batch} examples at once: memory" if micro_batch else ""
+        if row.reused_from:
+            remark = f"taken from study {row.reused_from}"
         table.add_row(
             point_label(row.point, varying),
             f"scout {row.replicate}" if row.replicate < scouts else str(row.replicate),

@@ -41,33 +41,13 @@ _LOST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
-    """How a trial stands.
+def is_interrupted(row: TrialRow) -> bool:
+    return row.status == TrialStatus.PLANNED and row.reason == INTERRUPTED
 
-    Attributes:
-        shape: its point in words, the same for all its replicates.
-        failures: attempts that failed.
-        micro_batch: examples computed at once in the last report; None for whole batches.
-        reused_from: the study that trained it, if another one did; else empty.
-        notes: of its reports.
-    """
 
-    shape: str
-    status: str
-    reason: str = ""
-    failures: int = 0
-    micro_batch: int | None = None
-    reused_from: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_interrupted(self) -> bool:
-        return self.status == TrialStatus.PLANNED and self.reason == INTERRUPTED
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.status == TrialStatus.PLANNED and self.reason.startswith(WAITS_AT_RUNG)
+def is_waiting(row: TrialRow) -> bool:
+    """Whether early stopping has paused a trial."""
+    return row.status == TrialStatus.PLANNED and row.reason.startswith(WAITS_AT_RUNG)
 
 
 class Remark(NamedTuple):
@@ -88,67 +68,56 @@ class Remark(NamedTuple):
         return f"{self.trials} {self.what}: {self.details}"
 
 
-def trial_outcomes(
-    rows: Iterable[TrialRow], noted: Iterable[LogRow], varying: tuple[str, ...]
-) -> list[TrialOutcome]:
-    """Return the state of each trial.
+def remarks(
+    rows: Iterable[TrialRow],
+    noted: Iterable[LogRow] = (),
+    varying: tuple[str, ...] | None = None,
+) -> list[Remark]:
+    """Return remarks on a study's trials, losses first; none where all went as planned.
 
     Args:
-        rows: the trials' rows.
+        rows: the trials.
         noted: their reports with a note, in the record's order.
         varying: the axes that name a point.
     """
-    notes: dict[str, list[str]] = {}
-    for report in noted:
-        if note := report.payload.get("note"):
-            notes.setdefault(report.key, []).append(note)
-    return [
-        TrialOutcome(
-            shape=point_label(row.point, varying),
-            status=row.status,
-            reason=row.reason,
-            failures=row.failures,
-            micro_batch=row.last.get("micro_batch"),
-            reused_from=row.reused_from,
-            notes=tuple(notes.get(row.key, ())),
-        )
-        for row in rows
-    ]
+    rows = list(rows)
+    shapes = {id(row): point_label(row.point, varying) for row in rows}
+    sizes = Counter(shapes[id(row)] for row in rows if row.status != TrialStatus.PLANNED)
 
+    def places(group: Iterable[TrialRow], sizes: "Counter[str] | None" = None) -> str:
+        return _places(Counter(shapes[id(row)] for row in group), sizes)
 
-def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
-    """Return remarks on a study's trials, losses first; none where all went as planned."""
-    outcomes = list(outcomes)
-    sizes = Counter(trial.shape for trial in outcomes if trial.status != TrialStatus.PLANNED)
     lines = []
     for status, happening in _LOST:
-        if losses := [trial for trial in outcomes if trial.status == status]:
-            reasons = _most_common(Counter(trial.reason for trial in losses), "; ")
-            lines.append(Remark(happening, len(losses), f"{_shapes(losses, sizes)}{reasons}"))
-    retried = [t for t in outcomes if t.failures and t.status != TrialStatus.FAILED]
-    if retried:
-        number = sum(trial.failures for trial in retried)
-        details = f"{_shapes(retried)}; {counted(number, 'failed attempt')} in all"
+        if losses := [row for row in rows if row.status == status]:
+            reasons = _most_common(Counter(row.reason for row in losses), "; ")
+            lines.append(Remark(happening, len(losses), f"{places(losses, sizes)}{reasons}"))
+    if retried := [row for row in rows if row.failures and row.status != TrialStatus.FAILED]:
+        number = sum(row.failures for row in retried)
+        details = f"{places(retried)}; {counted(number, 'failed attempt')} in all"
         lines.append(Remark("tried again after failing", len(retried), details))
-    groups: dict[str, list[TrialOutcome]] = {}
-    for trial in sorted(outcomes, key=lambda trial: trial.micro_batch or 0):
-        if trial.micro_batch is not None:
-            size = counted(trial.micro_batch, "example")
+    groups: dict[str, list[TrialRow]] = {}
+    for row in sorted(rows, key=lambda row: row.last.get("micro_batch") or 0):
+        if size := row.last.get("micro_batch"):
+            size = counted(size, "example")
             happening = f"computed {size} at once (memory did not suffice for a whole batch)"
-            groups.setdefault(happening, []).append(trial)
-    for trial in sorted(outcomes, key=lambda trial: trial.reused_from):
-        if trial.reused_from:
-            happening = f"taken from study {trial.reused_from} (trained there)"
-            groups.setdefault(happening, []).append(trial)
+            groups.setdefault(happening, []).append(row)
+    for row in sorted(rows, key=lambda row: row.reused_from):
+        if row.reused_from:
+            happening = f"taken from study {row.reused_from} (trained there)"
+            groups.setdefault(happening, []).append(row)
     waiting = "waiting at a rung for the others of their stratum"
-    groups[waiting] = [trial for trial in outcomes if trial.is_waiting]
-    for trial in outcomes:
-        for note in dict.fromkeys(trial.notes):
-            groups.setdefault(f"with the note “{note}”", []).append(trial)
+    groups[waiting] = [row for row in rows if is_waiting(row)]
+    notes: dict[str, dict[str, None]] = {}
+    for report in noted:
+        notes.setdefault(report.key, {})[report.payload.get("note", "")] = None
+    for row in rows:
+        for note in filter(None, notes.get(row.key, ())):
+            groups.setdefault(f"with the note “{note}”", []).append(row)
     for happening, group in groups.items():
         if group:
-            is_all = len(group) == len(outcomes) > 1
-            lines.append(Remark(happening, len(group), "all of them" if is_all else _shapes(group)))
+            is_all = len(group) == len(rows) > 1
+            lines.append(Remark(happening, len(group), "all of them" if is_all else places(group)))
     return lines
 
 
@@ -166,20 +135,20 @@ def loss_line(words: str, reasons: Mapping[str, int]) -> str:
 def counts_in_words(
     counts: Sequence[tuple[str, int]],
     reused: Mapping[str, int] = MappingProxyType({}),
-    outcomes: Sequence[TrialOutcome] = (),
+    rows: Sequence[TrialRow] = (),
 ) -> str:
     """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
 
     Args:
         counts: words and numbers, in order; zeros are left out.
         reused: how many trials another study trained, by its name.
-        outcomes: of the trials, which say of planned ones whether they have begun.
+        rows: the trials, which say of planned ones whether they have begun.
     """
     details: dict[str, dict[str, int]] = {
         TrialStatus.FINISHED: {f"taken from study {name}": reused[name] for name in reused},
         TrialStatus.PLANNED: {
-            "waiting at a rung": sum(trial.is_waiting for trial in outcomes),
-            INTERRUPTED: sum(trial.is_interrupted for trial in outcomes),
+            "waiting at a rung": sum(map(is_waiting, rows)),
+            INTERRUPTED: sum(map(is_interrupted, rows)),
         },
     }
     parts = []
@@ -204,8 +173,7 @@ def first_line(reason: str) -> str:
     return f"{line[: half - 1]}…{line[-half:]}"
 
 
-def _shapes(outcomes: Sequence[TrialOutcome], sizes: "Counter[str] | None" = None) -> str:
-    numbers = Counter(trial.shape for trial in outcomes)
+def _places(numbers: "Counter[str]", sizes: "Counter[str] | None") -> str:
     parts = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
         + (shape or "the only point")

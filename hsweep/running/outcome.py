@@ -16,7 +16,6 @@ from hsweep.record.summary import (
     orphaned_lines,
     remarks,
     run_counts,
-    trial_outcomes,
 )
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
@@ -83,11 +82,9 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
     """Return the last lines of a run: counts of trials by status, losses and how to go on."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
-        ends = trial_outcomes(
-            rows, journal.noted_reports(), varying_axes(row.point for row in rows)
-        )
+        noted, varying = journal.noted_reports(), varying_axes(row.point for row in rows)
         reused, search_end = journal.reused_from(), journal.meta(SEARCH_END)
-    counts = counts_in_words(run_counts(outcome.counts, outcome.num_runs), reused, ends)
+    counts = counts_in_words(run_counts(outcome.counts, outcome.num_runs), reused, rows)
     runs = counted(outcome.num_runs, "run")
     if not outcome.is_complete:
         runs = f"{outcome.num_ended} of {runs}"
@@ -96,8 +93,8 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
         lines.append(search_end)
     if outcome.problem:
         lines.append(outcome.problem)
-    lines += [remark.line for remark in remarks(ends)]
-    if any(end.failures for end in ends):
+    lines += [remark.line for remark in remarks(rows, noted, varying)]
+    if any(row.failures for row in rows):
         lines.append(errors_line(study))
     lines += orphaned_lines(orphaned)
     if not outcome.is_complete:

@@ -12,10 +12,10 @@ from tiny_studies import new_study, recording
 from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
+from hsweep.record.rows import LogRow, TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import (
     WAITS_AT_RUNG,
-    TrialOutcome,
     counts_in_words,
     first_line,
     remarks,
@@ -24,8 +24,17 @@ from hsweep.record.summary import (
 Invoke = Callable[..., Result]
 
 
-def ends(shape: str, *statuses: str, **more: Any) -> list[TrialOutcome]:
-    return [TrialOutcome(shape, status, **more) for status in statuses]
+def ends(shape: str, *statuses: str, **more: Any) -> list[TrialRow]:
+    """Return trials at a point such as ``width=1``, with these statuses."""
+    point = dict([shape.split("=")]) if shape else {}
+    return [
+        TrialRow(f"{shape} #{at}", 0, point, at, "", 9, {}, status=TrialStatus(status), **more)
+        for at, status in enumerate(statuses)
+    ]
+
+
+def noted(rows: list[TrialRow], note: str) -> list[LogRow]:
+    return [LogRow(1, 0.0, row.key, 1, "report", 1, {"note": note}) for row in rows]
 
 
 class TestRemarks:
@@ -58,14 +67,16 @@ class TestRemarks:
         ]
 
     def test_other_ways_to_a_number(self) -> None:
+        last = ends("width=5", "finished")
         found = remarks(
             [
                 *ends("width=1", "finished", failures=2),
-                *ends("width=2", "finished", "finished", micro_batch=8),
+                *ends("width=2", "finished", "finished", last={"micro_batch": 8}),
                 *ends("width=3", "finished", reused_from="first"),
                 *ends("width=4", "planned", reason="waits at rung 3 for the others"),
-                *ends("width=5", "finished", notes=("the checkpoint was damaged",)),
-            ]
+                *last,
+            ],
+            noted(last, "the checkpoint was damaged"),
         )
         assert [each.line for each in found] == [
             "1 tried again after failing: width=1; 2 failed attempts in all",
@@ -77,12 +88,8 @@ class TestRemarks:
         ]
 
     def test_what_is_noted_of_every_trial_names_none(self) -> None:
-        noted = [
-            end
-            for at in (1, 2)
-            for end in ends(f"heads={at}", "finished", "finished", notes=("by 2 processes",))
-        ]
-        assert [each.line for each in remarks(noted)] == [
+        rows = [row for at in (1, 2) for row in ends(f"heads={at}", "finished", "finished")]
+        assert [each.line for each in remarks(rows, noted(rows, "by 2 processes"))] == [
             "4 with the note “by 2 processes”: all of them"
         ]
 
