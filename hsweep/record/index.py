@@ -13,7 +13,7 @@ import json
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -62,16 +62,15 @@ _BUSY_SECONDS: Final = 30
 _LINES_AT_ONCE: Final = 5_000
 _CHECKED_BYTES: Final = 4_000_000
 """A file up to this size is checked when it is opened; a larger one would take too long."""
-_AHEAD: Final = "holds more than the log does, which has lost its end"
+_AHEAD: Final = "holds more than the log does"
 _MISSING: Final = "is missing"
 _building: Final = threading.Lock()
 """So that one thread of a process builds an index that several need."""
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
-def open_index(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
-    """Open the index at a path, up to date, and built where it cannot be used; return it and how
-    many bytes of the log it holds.
+def open_index(path: Path, log: Log) -> sqlite3.Connection:
+    """Open the index at a path, which is built where it cannot be used.
 
     Raises:
         UserError: the log has no whole line.
@@ -86,19 +85,23 @@ def open_index(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
                 print_step(f"the index {path} {fault}{aside}: building it from {log.folder}")
             _build(path, log)
     connection = _connect(path, "mode=rw")
-    try:
-        connection.execute("PRAGMA synchronous=NORMAL")
-        return connection, catch_up(connection, log)
-    except BaseException:
-        connection.close()
-        raise
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
 
 
 def catch_up(connection: sqlite3.Connection, log: Log) -> int:
     """Add the new lines of a log to its index, which several processes may do at once; return how
     many bytes of the log the index holds."""
-    with _transaction(connection, "BEGIN IMMEDIATE"):
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         return _add_lines(connection, log)
+
+
+def is_of_log(connection: sqlite3.Connection, log: Log) -> bool:
+    """Whether an index holds nothing but what counts in a log: not what that has lost, or what a
+    process wrote from which another took the study over."""
+    position = _position(connection)
+    return not position[-1] or log.has_line(*position)
 
 
 def remove_index(path: Path) -> None:
@@ -109,7 +112,8 @@ def remove_index(path: Path) -> None:
 
 def is_damage(error: Exception) -> bool:
     """Whether an error in reading an index means that the file is damaged."""
-    return not isinstance(error, sqlite3.Error) or _code(error) in _DAMAGED
+    code = int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT))
+    return not isinstance(error, sqlite3.Error) or code & 0xFF in _DAMAGED
 
 
 def rows_from(columns: dict[str, list[Any]]) -> list[TrialRow]:
@@ -136,7 +140,8 @@ def _build(path: Path, log: Log) -> None:
             connection.execute("PRAGMA journal_mode=MEMORY")
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("PRAGMA cache_size=-200000")
-            with _transaction(connection, "BEGIN"):
+            with connection:
+                connection.execute("BEGIN")
                 for statement in _TABLES:
                     connection.execute(statement)
                 connection.execute("INSERT INTO indexed VALUES (?)", (log.id,))
@@ -220,13 +225,6 @@ def _position(connection: sqlite3.Connection) -> tuple[int, int, int, str]:
     return segment, start, end, checksum
 
 
-def holds_other_lines(connection: sqlite3.Connection, log: Log) -> bool:
-    """Whether an index holds lines of a log that do not count, since another process took the study
-    over."""
-    position = _position(connection)
-    return position[-1] != "" and not log.has_line(*position)
-
-
 def _fault(path: Path, log: Log) -> str:
     """Return why the index at a path cannot be used, empty if it can.
 
@@ -245,28 +243,11 @@ def _fault(path: Path, log: Log) -> str:
                     return f"is damaged ({result})"
             if connection.execute("SELECT log FROM indexed").fetchone() != (log.id,):
                 return "is of another log"
-            # Before the log's size: another process may be adding to both.
-            segment, *_, end, _ = _position(connection)
-            if segment >= log.num_segments and end > log.size:
-                return _AHEAD
-            return "holds what does not count" if holds_other_lines(connection, log) else ""
+            return "" if is_of_log(connection, log) else _AHEAD
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-            if not is_damage(error) and _code(error) != sqlite3.SQLITE_ERROR:
+            if not is_damage(error):
                 raise
             return f"is damaged ({error})"
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk has SQLite end the transaction by itself.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
@@ -277,7 +258,3 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
         timeout=_BUSY_SECONDS,
         check_same_thread=False,
     )
-
-
-def _code(error: Exception) -> int:
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF

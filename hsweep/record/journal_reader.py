@@ -16,8 +16,8 @@ from hsweep.record.index import (
     SELECT_TRIALS,
     by_column,
     catch_up,
-    holds_other_lines,
     is_damage,
+    is_of_log,
     open_index,
     remove_index,
     rows_from,
@@ -61,9 +61,10 @@ class JournalReader:
     def __init__(self, folder: Path) -> None:
         self._attach(Log(folder))
         try:
-            self._open_index()
+            with self._readable():
+                pass
         except UserError:
-            self._log.close()
+            self.close()
             raise
 
     def _attach(self, log: Log) -> None:
@@ -72,13 +73,10 @@ class JournalReader:
         self._indexed = -1
         self._is_snapshot = False
 
-    def _close_index(self) -> None:
+    def close(self) -> None:
         index, self._index = self._index, None
         if index is not None:
             index.close()
-
-    def close(self) -> None:
-        self._close_index()
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -87,38 +85,26 @@ class JournalReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _open_index(self) -> sqlite3.Connection:
-        if self._index is None:
-            try:
-                self._index, self._indexed = open_index(self._index_path, self._log)
-            except (OSError, sqlite3.Error) as error:
-                raise self._inaccessible(error) from error
-        return self._index
-
-    def _inaccessible(self, error: Exception) -> UserError:
-        return UserError(
-            f"the record {self._log.folder} cannot be read ({cause(error)}); make its folder and "
-            f"{self._index_path.parent} accessible or free some space and try again"
-        )
-
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
         """Yield the index, up to date; an error in reading it becomes a UserError."""
-        index, path = self._open_index(), self._index_path
+        path, log = self._index_path, self._log
         try:
-            if not self._is_snapshot and self._log.size != self._indexed:
-                if holds_other_lines(index, self._log):
-                    self._close_index()
-                    index = self._open_index()
-                self._indexed = catch_up(index, self._log)
-            yield index
-        except OSError as error:
-            raise self._inaccessible(error) from error
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            if self._index is None or (not self._is_snapshot and log.size != self._indexed):
+                if self._index is not None and not is_of_log(self._index, log):
+                    self._index.close()
+                    self._index = None
+                self._index = self._index or open_index(path, log)
+                self._indexed = catch_up(self._index, log)
+            yield self._index
+        except (OSError, sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
-            if not is_damage(error):
-                raise UserError(f"the index {path} cannot be read ({error})") from error
+            if isinstance(error, OSError) or not is_damage(error):
+                raise UserError(
+                    f"the record {log.folder} cannot be read ({cause(error)}); make its folder and "
+                    f"{path.parent} accessible or free some space and try again"
+                ) from error
             with suppress(OSError):
                 remove_index(path)
             raise UserError(

@@ -150,10 +150,6 @@ class Log:
         return next((line.checksum for line in self.lines()), "")
 
     @property
-    def num_segments(self) -> int:
-        return len(self._refreshed())
-
-    @property
     def size(self) -> int:
         """The position behind its last byte."""
         last = self._refreshed()[-1]
@@ -195,16 +191,9 @@ class Log:
 
     def has_line(self, segment: int, start: int, end: int, checksum: str) -> bool:
         """Whether a line with this checksum stands between two positions, in this segment."""
-        if segment > self.num_segments:
-            return False
-        place = self._segments[segment - 1]
-        if start < place.start or (place.end is not None and end > place.end):
-            return False
-        with place.path.open("rb") as file:
-            file.seek(start - place.start)
-            content = file.read(end - start)
-        is_whole = len(content) == end - start and content.endswith(b"\n")
-        return is_whole and content.startswith(_HEAD + checksum.encode() + _MIDDLE)
+        place = next((place for place in self._refreshed() if place.number == segment), None)
+        line = next(place.lines(start), None) if place is not None else None
+        return line is not None and (line.start, line.end, line.checksum) == (start, end, checksum)
 
     def refuse_lost(self) -> None:
         """Refuse a log of which no whole line is left.
