@@ -115,20 +115,13 @@ def trials_columns() -> tuple[str, ...]:
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("key", pa.string()),
-            ("unit", pa.int64()),
-            ("step", pa.int64()),
-            ("attempt", pa.int64()),
-            ("time", pa.float64()),
-            ("wall_seconds", pa.float64()),
-            ("micro_batch", pa.int64()),
-            ("note", pa.string()),
-            *((name, pa.float64()) for name in FIGURES if name not in metrics),
-            *((metric, pa.float64()) for metric in metrics),
-        ]
-    )
+    step, *others = _REPORT_FIELDS
+    fields = [
+        *(("key", "string"), ("unit", "int64"), step, ("attempt", "int64"), ("time", "float64")),
+        *((name, kind) for name, kind in others if name not in metrics),
+        *((metric, "float64") for metric in metrics),
+    ]
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in fields])
 
 
 def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
@@ -196,24 +189,20 @@ def write_table(table: "pa.Table", path: Path) -> None:
             f"a table is written as {', '.join(EXPORT_FORMATS)}; {path.name!r} ends in "
             f"{path.suffix!r}"
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            _write(table, temporary, path.suffix)
-    except OSError as error:
-        raise UserError(f"the table {path} cannot be written ({error})") from error
-
-
-def _write(table: "pa.Table", path: Path, ending: str) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    if ending == ".parquet":
-        pyarrow.parquet.write_table(table, path)
-    elif ending == ".csv":
-        pyarrow.csv.write_csv(table, path)
-    else:
-        path.write_text(json.dumps(table.to_pylist(), indent=1), "utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as draft:
+            if path.suffix == ".parquet":
+                pyarrow.parquet.write_table(table, draft)
+            elif path.suffix == ".csv":
+                pyarrow.csv.write_csv(table, draft)
+            else:
+                draft.write_text(json.dumps(table.to_pylist(), indent=1), "utf-8")
+    except OSError as error:
+        raise UserError(f"the table {path} cannot be written ({error})") from error
 
 
 @dataclass

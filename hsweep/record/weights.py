@@ -13,7 +13,7 @@ from hsweep.design.trial_status import TrialStatus
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import TrialRow
-from hsweep.training.storage import Store
+from hsweep.training.storage import StorageError, Store
 
 _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
 
@@ -50,12 +50,19 @@ class WeightsFolder:
             yield Path(self._files.path, weights_file(*file))
             return
         with tempfile.TemporaryDirectory() as folder:
-            WeightsFolder(folder).take(self, file, file)
-            yield Path(folder, weights_file(*file))
+            path = Path(folder, weights_file(*file))
+            path.write_bytes(self._content(file))
+            yield path
 
     def take(self, other: "WeightsFolder", file: File, to: File) -> None:
         """Copy a file of another folder, under another name."""
-        self._files.copy(other._files, weights_file(*file), weights_file(*to))
+        self._files.write(weights_file(*to), other._content(file))
+
+    def _content(self, file: File) -> bytes:
+        content = self._files.read(weights_file(*file))
+        if content is None:
+            raise StorageError(f"{weights_file(*file)} in {self.root} is no longer there")
+        return content
 
 
 def header_of(file: Path) -> dict[str, Any]:

@@ -156,20 +156,6 @@ class Store:
 
         self._call("removed", delete)
 
-    def copy(self, other: "Store", name: str, to: str) -> None:
-        """Copy a file of another store, under another name."""
-        from pyarrow.fs import copy_files
-
-        source, draft = f"{other.path}/{name}", f"{self.path}/.{to}.tmp"
-
-        def take() -> None:
-            self._files.create_dir(self.path, recursive=True)
-            copy_files(source, draft, other._files, self._files)
-            self._files.move(draft, f"{self.path}/{to}")
-
-        info = other._call("copied", lambda: other._files.get_file_info(source))
-        other._call("copied", take, info.size or 0)
-
     def check_writable(self) -> None:
         """Write a small file, read it and remove it.
 
