@@ -180,8 +180,6 @@ class StudyPaths:
     """What `--track wandb` sends, or keeps for later."""
     analysis = _Below("analysis.json")
     report = _Below("report.html")
-    mirror = _Below("mirror.json")
-    """How the copy of the study in its storage stands."""
     code = _Below("code")
     """The modules of the sweep's folder, of a study that was brought here from its storage."""
     figures = _Below("figures")

@@ -47,6 +47,7 @@ class Holder:
         beat: number of its signs of life.
         time: of the last one, in seconds since the epoch, as its machine has it.
         seconds_left: until all is trained, as estimated then; None where that is not known.
+        copy_problem: why the study's copy in its storage is not up to date; empty if it is.
         is_released: whether it has let the study go.
     """
 
@@ -59,6 +60,7 @@ class Holder:
     beat: int
     time: float
     seconds_left: float | None = None
+    copy_problem: str = ""
     is_released: bool = False
 
     @classmethod
@@ -108,7 +110,7 @@ class Lease:
 
     Attributes:
         number: of the segment of the log that this process writes.
-        seconds_left: until all is trained, for those who ask; None where that is not known.
+        seconds_left, copy_problem: what ``Holder`` says of them, for those who ask.
         lost: called from another thread when another process has taken the study.
         confirm: makes sure that all that is on record by now is safe, and still this process's;
             raises what ``beat`` raises.
@@ -117,10 +119,11 @@ class Lease:
     def __init__(self, paths: StudyPaths, holder: Holder, number: int) -> None:
         self.number = number
         self.seconds_left: float | None = None
+        self.copy_problem = ""
         self.lost: Callable[[FencedError], object] = lambda _error: None
         self._paths, self._holder = paths, holder
-        self._last_beat, self._is_lost = _boot_time(), False
-        self._fence: FencedError | None = None
+        self._last_beat = _boot_time()
+        self._end: FencedError | None = None
         self.confirm: Callable[[], object] = self.beat
         self._lock, self._released = threading.Lock(), threading.Event()
 
@@ -141,6 +144,7 @@ class Lease:
                 beat=self._holder.beat + 1,
                 time=time.time(),
                 seconds_left=self.seconds_left,
+                copy_problem=self.copy_problem,
                 is_released=is_last,
             )
             write_json(self._paths.holder, asdict(self._holder))
@@ -148,6 +152,8 @@ class Lease:
             self._look()
             self._last_beat = began
             if is_last:
+                gone = f"this process no longer holds the study {self._paths.name!r}"
+                self._end = FencedError(gone)
                 self._released.set()
 
     def check(self, *, at_once: bool = False) -> None:
@@ -157,26 +163,23 @@ class Lease:
         Raises:
             FencedError: another process has taken the study.
         """
-        if at_once or self._is_lost or _boot_time() - self._last_beat > LEASE_SECONDS / 2:
+        if at_once or self._end or _boot_time() - self._last_beat > LEASE_SECONDS / 2:
             self._look()
 
     def fence(self, error: FencedError) -> None:
         """End this process's hold: another one goes on with a copy of the study."""
-        self._fence, self._is_lost = error, True
+        self._end = error
         self.lost(error)
 
     def _look(self) -> None:
-        if self._fence is not None:
-            raise self._fence
-        if self._released.is_set():
-            raise FencedError(f"this process no longer holds the study {self._paths.name!r}")
-        if segment_files(self._paths.journal)[self.number :]:
-            self._is_lost = True
-            raise FencedError(
+        if self._end is None and segment_files(self._paths.journal)[self.number :]:
+            self._end = FencedError(
                 f"another driver has taken the study {self._paths.name!r} over: "
                 f"{_last_holder(self._paths) or 'another process'}; this one showed no sign of "
                 f"life for {LEASE_SECONDS:.0f} s, and ends. What it recorded since does not count"
             )
+        if self._end is not None:
+            raise self._end
 
     def show_life(self) -> None:
         """Show every few seconds that this process lives, until the study is let go or lost."""
@@ -197,17 +200,6 @@ def holding(paths: StudyPaths) -> Iterator[Lease]:
     Raises:
         UserError: another process holds it, or the study's folder cannot be written to.
     """
-    lease = _take(paths)
-    try:
-        lease.beat()
-        threading.Thread(target=lease.show_life, name="hsweep-lease", daemon=True).start()
-        yield lease
-    finally:
-        with contextlib.suppress(OSError, FencedError):
-            lease.beat(is_last=True)
-
-
-def _take(paths: StudyPaths) -> Lease:
     last, holder = segment_files(paths.journal)[-1:], Holder.this_process()
     refuse_held(paths)
     number = int(last[0].stem) + 1 if last else 1
@@ -218,7 +210,14 @@ def _take(paths: StudyPaths) -> Lease:
         raise _held_by(paths, _last_holder(paths)) from None
     except OSError as error:
         raise _not_writable(paths, error) from error
-    return Lease(paths, holder, number)
+    lease = Lease(paths, holder, number)
+    try:
+        lease.beat()
+        threading.Thread(target=lease.show_life, name="hsweep-lease", daemon=True).start()
+        yield lease
+    finally:
+        with contextlib.suppress(OSError, FencedError):
+            lease.beat(is_last=True)
 
 
 def refuse_held(paths: StudyPaths, refresh: Callable[[], object] = lambda: None) -> None:

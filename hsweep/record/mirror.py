@@ -28,7 +28,7 @@ from rich.console import Console
 
 from hsweep.command_line import command
 from hsweep.errors import FencedError, UserError
-from hsweep.files import replacing, write_json
+from hsweep.files import replacing
 from hsweep.paths import Home, StudyPaths, below, node_folder
 from hsweep.record.journal import Journal
 from hsweep.record.lease import Lease, read_holder, refuse_held
@@ -48,7 +48,8 @@ _PART_BYTES: Final = 4_000_000
 _TRIES: Final = 5
 _PART: Final = re.compile(r"(\d{6,})-(\w+)-(\d+)-(\d+)\.jsonl")
 _JOURNAL, _HOLDER, _OWNER = "journal", "journal/holder.json", "study.json"
-_STATUS, _CODE = "status.json", "code.json"
+_STATUS, _CODE, _PLAN = "status.json", "code.json", "plan.json"
+_NOT_COPIED: Final = "the copy in the storage is not up to date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +93,32 @@ def _owner_id(segment: Path) -> str:
         return hashlib.sha256(file.readline() + file.readline()).hexdigest()[:12]
 
 
+def _note(store: Store, name: str) -> dict[str, Any]:
+    """Return the JSON object in a file of a copy; an empty one if there is none."""
+    return dict(json.loads(store.read(name) or b"{}"))
+
+
 def check_storage(manifest: Manifest, paths: StudyPaths) -> None:
     """Refuse a study's storage before anything is recorded.
 
     Raises:
-        UserError: nothing can be written there, another study has the folder, or the study has
-            gone on from there on another machine.
+        UserError: nothing can be written there, it has a copy of another study, or of more of this
+            one than there is here: it has gone on from there on another machine.
     """
     assert manifest.storage is not None
     Store(manifest.storage, patience=0).check_writable()
+    store = _store(manifest.storage, manifest.name)
     with _as_user_errors():
-        _refuse_other(manifest, paths, _store(manifest.storage, manifest.name))
-
-
-def _refuse_other(manifest: Manifest, paths: StudyPaths, store: Store) -> None:
-    """Refuse a copy of another study, or of more of this one than there is here."""
+        owner, segments = _note(store, _OWNER), _segments(store)
     resume = command("resume", manifest.name, "--from", manifest.storage, home=paths.home)
     remedy = f"go on with that by `{resume}`"
-    owner = _owner_of(store)
-    if owner and owner["study"] != manifest.study_id:
+    if owner and owner.get("study") != manifest.study_id:
         raise UserError(
-            f"{store.path} belongs to another study called {manifest.name!r}, of {owner['home']} "
-            f"on {owner['host']}; {remedy}, choose another name with --study NAME, or remove that "
-            "folder"
+            f"{store.path} belongs to another study called {manifest.name!r}, of "
+            f"{owner.get('home')} on {owner.get('host')}; {remedy}, choose another name with "
+            "--study NAME, or remove that folder"
         )
-    for number, chain in _segments(store).items():
+    for number, chain in segments.items():
         file = segment_file(paths.journal, number)
         is_here = file.exists() and _owner_id(file) == chain[0].owner
         if not is_here or file.stat().st_size < chain[-1].end:
@@ -130,21 +132,13 @@ def remove_copy(storage: str, name: str, home: Path) -> None:
     """Remove all that a study has in a storage, if that is of this home: it may have gone on from
     there in another one."""
     store = _store(storage, name)
-    if _owner_of(store).get("home", str(home)) == str(home):
+    with _as_user_errors():
+        if _note(store, _OWNER).get("home", str(home)) != str(home):
+            return
         for folder in ("checkpoints", "weights", "ray", "trials", _JOURNAL):
             store.remove_folder(folder)
-        for file in (_OWNER, _STATUS, _CODE):
-            store.remove(file)
-
-
-def _owner_of(store: Store) -> dict[str, str]:
-    """Return which study, home and host a copy is of; an empty one if there is none."""
-    if (content := store.read(_OWNER)) is None:
-        return {}
-    note = dict.fromkeys(("study", "home", "host"), "unknown")
-    with contextlib.suppress(ValueError, TypeError):
-        note |= json.loads(content)
-    return note
+    for file in (_OWNER, _STATUS, _CODE, _PLAN):
+        store.remove(file)
 
 
 @contextlib.contextmanager
@@ -155,7 +149,7 @@ def _as_user_errors() -> Iterator[None]:
         raise
     except StorageError as error:
         raise UserError(str(error)) from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"the study's copy in the storage is damaged: {error}") from error
 
 
@@ -164,9 +158,6 @@ class Mirror:
 
     Args:
         code: the files that the sweep imports, by their paths from the sweep's folder.
-
-    Attributes:
-        problem: why the last copying failed; empty if it did not.
     """
 
     def __init__(self, study: StudyFolder, lease: Lease, code: Mapping[str, Path]) -> None:
@@ -174,22 +165,9 @@ class Mirror:
         self._study, self._lease, self._code = study, lease, code
         self._store = _store(study.manifest.storage, study.name)
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="hsweep-mirror", daemon=True)
         self._has_begun, self._next_status = False, 0.0
-        self.problem = ""
 
-    def start(self) -> None:
-        """Claim the storage for this process, and copy from now on.
-
-        Raises:
-            FencedError: another process goes on from there.
-        """
-        with contextlib.suppress(OSError):
-            self.copy()
-        self._lease.confirm = self._confirm
-        self._thread.start()
-
-    def _confirm(self) -> None:
+    def confirm(self) -> None:
         """Make sure that what is on record outlives this machine (see ``Lease.confirm``)."""
         self._lease.beat()
         self.copy()
@@ -204,12 +182,12 @@ class Mirror:
         with self._lock:
             try:
                 self._copy(is_last=is_last)
-                self.problem = ""
-            except OSError as error:
-                self.problem = str(error)
+                self._lease.copy_problem = ""
+            except FencedError:
                 raise
-            finally:
-                self._tell()
+            except Exception as error:
+                self._lease.copy_problem = str(error)
+                raise
 
     def _copy(self, *, is_last: bool) -> None:
         paths, store = self._study.paths, self._store
@@ -226,6 +204,7 @@ class Mirror:
             owner_note = {"study": self._study.manifest.study_id, "home": str(paths.home)}
             store.write(_OWNER, json.dumps({**owner_note, "host": platform.node()}).encode())
             store.write(_CODE, json.dumps(_texts(self._code)).encode())
+            store.write(_PLAN, paths.plan.read_bytes())
             self._has_begun = True
         if (holder := read_holder(paths)) is not None:
             note = asdict(replace(holder, is_released=is_last))
@@ -263,33 +242,26 @@ class Mirror:
             f"{self._store.path} (segment {number}); this one ends. What it has recorded since "
             "does not count"
         )
+        self._closed.set()
         self._lease.fence(error)
         raise error
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
+        """Copy every few seconds until the study is let go or lost."""
         while not self._closed.wait(COPY_SECONDS):
-            try:
+            with contextlib.suppress(Exception):  # the next copying tries again
                 self.copy()
-            except FencedError:
-                return
-            except Exception as error:  # the next copying tries again
-                self.problem = str(error)
-
-    def _tell(self) -> None:
-        with contextlib.suppress(OSError):
-            note = {"storage": self._store.path, "time": time.time(), "problem": self.problem}
-            write_json(self._study.paths.mirror, note)
 
     def close(self) -> None:
-        """Copy what is left, which may take half a minute, and stop; failures are told by
-        ``problem``."""
+        """Copy what is left, which may take half a minute, and stop."""
         self._closed.set()
         end = time.monotonic() + _CLOSING_SECONDS
         while True:
-            with contextlib.suppress(OSError, FencedError):
-                self.copy(is_last=True)
-            if not self.problem or time.monotonic() > end:
-                return
+            try:
+                return self.copy(is_last=True)
+            except Exception as error:
+                if isinstance(error, FencedError) or time.monotonic() > end:
+                    return None
             time.sleep(1.0)
 
 
@@ -306,23 +278,25 @@ def mirroring(
         yield
         return
     mirror = Mirror(study, journal.lease, code)
-    mirror.start()
+    with contextlib.suppress(OSError):
+        mirror.copy()
+    journal.lease.confirm = mirror.confirm
+    threading.Thread(target=mirror.serve, name="hsweep-mirror", daemon=True).start()
     try:
         yield
     finally:
         mirror.close()
-        if line := mirror_line(study.paths):
-            console.print(line, style="yellow", soft_wrap=True)
+        if problem := journal.lease.copy_problem:
+            console.print(f"{_NOT_COPIED}: {problem}", style="yellow", soft_wrap=True)
 
 
 def mirror_line(paths: StudyPaths) -> str:
     """Return how the copy of a study stands, empty if all is well or it has none."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        note = json.loads(paths.mirror.read_text("utf-8"))
-        if note["problem"]:
-            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(note["time"]))
-            return f"the copy in {note['storage']} is not up to date ({since}): {note['problem']}"
-    return ""
+    holder = read_holder(paths)
+    if holder is None or not holder.copy_problem:
+        return ""
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(holder.time))
+    return f"{_NOT_COPIED} ({since}): {holder.copy_problem}"
 
 
 # Reading a copy.
@@ -350,17 +324,13 @@ def stored_studies(storage: str) -> list[dict[str, Any]]:
     """Return how each study with a copy in a storage stood when that was last noted; UserError if
     it cannot be read."""
     rows = []
-    try:
+    with _as_user_errors():
         for name in _store(storage).folders():
-            content = _store(storage, name).read(_STATUS)
-            if content is not None:
-                status = json.loads(content)
+            if status := _note(_store(storage, name), _STATUS):
                 if status["state"] == "running" and time.time() - status["time"] > _SILENT_SECONDS:
                     status["state"] = "interrupted"
                 rows.append({**status, "folder": below(storage, name)})
-    except (StorageError, ValueError, KeyError) as error:
-        raise UserError(f"{storage} cannot be read: {error}") from error
-    return sorted(rows, key=lambda row: -row["created"])
+        return sorted(rows, key=lambda row: -row["created"])
 
 
 def bring(storage: str, name: str, home: Home) -> StudyFolder:
@@ -386,9 +356,10 @@ def bring(storage: str, name: str, home: Home) -> StudyFolder:
         else:
             draft = StudyPaths(home.studies / f".{name}.{os.getpid()}.tmp")
             shutil.copytree(copy.journal, draft.journal)
-            _write_code(json.loads(store.read(_CODE) or b"{}"), draft.code)
+            _write_code(_note(store, _CODE), draft.code)
+            draft.plan.write_bytes(store.read(_PLAN) or b"")
             draft.root.rename(paths.root)
-        lost = Home(Path(_owner_of(store).get("home", "/")))
+        lost = Home(Path(_note(store, _OWNER).get("home", "/")))
     study = StudyFolder.at(paths)
     manifest = replace(study.manifest, storage=storage)
     if manifest.tracking_uri == lost.default_tracking_uri and not lost.mlflow_database.exists():

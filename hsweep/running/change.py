@@ -112,17 +112,17 @@ class Change:
         with study.writer() as journal:
             if self.study is not None:
                 self._refuse_moved_on(study, journal)
-                if self.changes(study) or self.again:
-                    self.take_over(study, journal)
+                self.take_over(study, journal)
             yield study, journal
 
     def take_over(self, study: StudyFolder, journal: Journal) -> None:
         """Record the change of an existing study as one line of its log."""
         try:
-            manifest = study.manifest_entries(journal, self.manifest, self.source)
-            journal.append([*self._trial_entries(journal), *manifest])
-            study.manifest = self.manifest
-            study.export()
+            if self.changes(study) or self.again:
+                manifest = study.manifest_entries(journal, self.manifest, self.source)
+                journal.append([*self._trial_entries(journal), *manifest])
+                study.manifest = self.manifest
+            study.export(self.prepared.plan.to_json())
         except OSError as error:
             raise UserError(
                 f"what {study.name!r} is to be cannot be recorded: {study.paths.root} cannot be "

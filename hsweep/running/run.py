@@ -303,7 +303,6 @@ def _train(
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
     trackers = trackers_of(study, change.target, options.track, lease.confirm)
-    study.export(plan.to_json())
     trackers[0].attach(study.paths.plan)
     for tracker in trackers:
         tracker.start()

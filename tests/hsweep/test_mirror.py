@@ -239,6 +239,8 @@ def test_a_study_goes_on_from_its_copy_when_its_home_and_its_sweep_are_lost(
     done = hsweep("run", here / "sweep.py", "--study", "mine", "--storage", place, *options)
     assert done.exit_code == 0, done.output
     trained = histories(home.study("mine").root)
+    plan = home.study("mine").plan.read_bytes()
+    assert Store(place, "mine").read("plan.json") == plan
     runs = _num_runs(store)
     shutil.rmtree(home.root)
     shutil.rmtree(here)
@@ -322,8 +324,10 @@ def test_a_storage_that_fails_is_told_and_made_up_for(
             journal.set_meta("said", "in the outage")
             with pytest.raises(OSError, match="cannot be read"):
                 copying.copy()
+            journal.lease.beat()
             assert "is not up to date" in hsweep("show", "mine").output
             held.fault = None
             copying.copy()
+            journal.lease.beat()
             assert "is not up to date" not in hsweep("show", "mine").output
         assert said(held.uri()) == "in the outage"
