@@ -34,9 +34,8 @@ from analysis.questions.transition.result import (
 )
 from analysis.report.build import ReportInput, searched_axis
 from analysis.statistics.values import Interval
-from analysis.text.trials import frame_rows, outcomes_table
+from analysis.text.trials import frame_remarks, outcomes_table
 from hsweep.design.question import Missing
-from hsweep.record.summary import remarks
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)
@@ -448,8 +447,8 @@ def report_input(**changes: Any) -> ReportInput:
         log=fields["goal"] == "min",
     )
     trials = fields["trials"]
-    rows = frame_rows(trials, fields["axes"]) if "status" in trials else ()
-    endings = outcomes_table(remarks(rows), {})
+    remarks = frame_remarks(trials, fields["axes"]) if "status" in trials else ()
+    endings = outcomes_table(remarks, {})
     return ReportInput(**{"endings": endings, **fields})
 
 

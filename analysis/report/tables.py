@@ -13,8 +13,7 @@ from analysis.charts.learning_curves import curve_chart
 from analysis.questions.shapes import axis_columns
 from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
-from analysis.text.trials import frame_rows, outcomes_table
-from hsweep.record.summary import remarks
+from analysis.text.trials import frame_remarks, outcomes_table
 
 
 def report_place(table: Path) -> Path:
@@ -91,5 +90,5 @@ def table_input(
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),
-        endings=outcomes_table(remarks(frame_rows(trials, axes)), {}),
+        endings=outcomes_table(frame_remarks(trials, axes), {}),
     )

@@ -13,8 +13,7 @@ from analysis.runs.statuses import STATUSES
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.question import Goal
-from hsweep.record.rows import TrialRow
-from hsweep.record.summary import Remark
+from hsweep.record.summary import Remark, remarks, rows_at
 
 Cell = str | float | int | None
 Columns = Mapping[str, Sequence[Cell]]
@@ -152,14 +151,14 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
 
 
-def outcomes_table(remarks: Iterable[Remark], orphaned: Mapping[str, int]) -> Table:
+def outcomes_table(all_remarks: Iterable[Remark], orphaned: Mapping[str, int]) -> Table:
     """Return what happened to trials besides training to the end; no row where nothing did.
 
     Args:
-        remarks: on the trials.
+        all_remarks: on the trials.
         orphaned: how many trials are no longer part of the study, by the reason.
     """
-    rows = [(remark.what, str(remark.trials), remark.details) for remark in remarks]
+    rows = [(remark.what, str(remark.trials), remark.details) for remark in all_remarks]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")
         for why, number in orphaned.items()
@@ -167,16 +166,10 @@ def outcomes_table(remarks: Iterable[Remark], orphaned: Mapping[str, int]) -> Ta
     return Table(("what happened", "trials", "which and why"), tuple(rows))
 
 
-def frame_rows(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialRow]:
-    """Return the runs of a table that belongs to no study, of which only points and statuses are
-    known."""
+def frame_remarks(trials: pd.DataFrame, axes: Sequence[str]) -> list[Remark]:
+    """Return remarks on the runs of a table that belongs to no study."""
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
-    points: list[dict[str, Any]] = trials[names].to_dict("records")  # type: ignore[assignment]
-    statuses: list[Any] = trials["status"].astype(str).tolist()
-    return [
-        TrialRow(str(at), at, point, 0, "", 0, {}, status=status)
-        for at, (point, status) in enumerate(zip(points, statuses, strict=True))
-    ]
+    return remarks(rows_at(trials[names].to_dict("records"), trials["status"].astype(str)))
 
 
 def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:

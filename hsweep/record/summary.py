@@ -50,6 +50,12 @@ def is_waiting(row: TrialRow) -> bool:
     return row.status == TrialStatus.PLANNED and row.reason.startswith(WAITS_AT_RUNG)
 
 
+def rows_at(points: Iterable[Mapping[Any, Any]], statuses: Iterable[Any]) -> list[TrialRow]:
+    """Return trials of which only points and statuses are known."""
+    pairs = enumerate(zip(points, statuses, strict=True))
+    return [TrialRow(f"{at}", at, point, 0, "", 0, {}, status=of) for at, (point, of) in pairs]
+
+
 class Remark(NamedTuple):
     """A fact that several trials share.
 

@@ -25,13 +25,12 @@ from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
 from analysis.runs.losses import Losses, losses_named
 from analysis.text.trials import (
-    frame_rows,
+    frame_remarks,
     outcomes_table,
     revisions_table,
     status_counts,
     trial_columns,
 )
-from hsweep.record.summary import remarks
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -203,9 +202,8 @@ class TestReport:
 
     def test_a_table_of_another_tool_has_endings_too(self) -> None:
         trials = pd.DataFrame({"heads": [1, 1], "status": ["finished", "failed"]})
-        table = outcomes_table(
-            remarks(frame_rows(trials, ["heads"])), {"no longer in the space": 3}
-        )
+        remarks = frame_remarks(trials, ["heads"])
+        table = outcomes_table(remarks, {"no longer in the space": 3})
         assert table.rows[0] == ("failed", "1", "1 of 2 at heads=1")
         assert table.rows[1][:2] == ("orphaned", "3")
         assert table.rows[1][2].startswith("no longer in the space")
