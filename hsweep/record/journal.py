@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
-from hsweep.files import cause
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.lease import Lease
-from hsweep.record.log import Entry, Log, LogLine, begin_segment, segment_files
+from hsweep.record.log import Entry, Log, LogLine, begin_segment, inaccessible, segment_files
 from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow, unnoted_losses
 from hsweep.terminal import warn
 
@@ -59,15 +58,11 @@ class Journal(JournalReader):
         self.rows = self._state.rows
         try:
             self._replay()
-        except OSError as error:
+        except (OSError, UserError) as error:
             self.close()
-            raise UserError(
-                f"the record {self._log.folder} cannot be written ({cause(error)}); make its "
-                "folder accessible or free some space and try again"
-            ) from error
-        except UserError:
-            self.close()
-            raise
+            if isinstance(error, UserError):
+                raise
+            raise inaccessible(folder, "written", error) from error
 
     def _replay(self) -> None:
         damaged: list[LogLine] = []

@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 
 from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError
-from hsweep.files import cause
 from hsweep.paths import index_file
 from hsweep.record.index import (
     NOTED,
@@ -22,7 +21,7 @@ from hsweep.record.index import (
     remove_index,
     rows_from,
 )
-from hsweep.record.log import Log
+from hsweep.record.log import Log, inaccessible
 from hsweep.record.rows import REPORTED_COUNTS, LogRow, RawReport, TrialRow
 
 ORIGIN_META: Final = "origin:"
@@ -101,10 +100,7 @@ class JournalReader:
             if isinstance(error, UserError):
                 raise
             if isinstance(error, OSError) or not is_damage(error):
-                raise UserError(
-                    f"the record {log.folder} cannot be read ({cause(error)}); make its folder and "
-                    f"{path.parent} accessible or free some space and try again"
-                ) from error
+                raise inaccessible(log.folder, "read", error, path.parent) from error
             with suppress(OSError):
                 remove_index(path)
             raise UserError(

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.errors import UserError
+from hsweep.files import cause
 
 Entry = Mapping[str, Any]
 
@@ -121,11 +122,7 @@ class Log:
                 flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
                 self._file = os.open(self._segments[-1].path, flags)
         except OSError as error:
-            access = "read" if writes is None else "written"
-            raise UserError(
-                f"the record {folder} cannot be {access} ({error.strerror}); make it accessible or "
-                "free some space and try again"
-            ) from error
+            raise inaccessible(folder, "read" if writes is None else "written", error) from error
 
     def _refreshed(self) -> list[_Segment]:
         """Return the segments, those that are new included."""
@@ -169,18 +166,16 @@ class Log:
             OSError: it cannot be written; what was written of it is taken back, if it can be.
         """
         segment = self._segments[-1]
-        if self._is_torn:
-            self.cut(end)
-        if self.size != end:
-            raise OSError(errno.EIO, "its end is not what was written last", str(segment.path))
         line = _encoded(_encode(entries).encode())
         try:
-            _write(self._file, line)
-        except OSError as error:
+            if self._is_torn:
+                os.ftruncate(self._file, end - segment.start)
             self._is_torn = True
+            _write(self._file, line)
+            self._is_torn = False
+        except OSError as error:
             self.cut(end)
             raise OSError(error.errno, error.strerror, str(segment.path)) from error
-        self._is_torn = False
         return LogLine(segment.number, end, end + len(line), _checksum(line), entries, line)
 
     def cut(self, end: int) -> None:
@@ -287,6 +282,14 @@ def _checksum(content: bytes) -> str:
 
 def _encoded(body: bytes) -> bytes:
     return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
+
+
+def inaccessible(folder: Path, access: str, error: Exception, *others: Path) -> UserError:
+    places = " and ".join(["it", *map(str, others)])
+    return UserError(
+        f"the record {folder} cannot be {access} ({cause(error)}); make {places} accessible, or "
+        "free some space, and try again"
+    )
 
 
 def unreadable(path: Path, why: str) -> UserError:

@@ -85,12 +85,8 @@ def _segments(store: Store) -> dict[int, list[_Part]]:
 
 
 def _owner_id(segment: Path) -> str:
-    """Return what tells a segment from others of its number: its owner, or for the first one,
-    which was there before the study, how it begins."""
-    if owner := owner_of(segment).get("id"):
-        return str(owner)[:12]
-    with segment.open("rb") as file:
-        return hashlib.sha256(file.readline() + file.readline()).hexdigest()[:12]
+    """Return what tells a segment from others of its number."""
+    return str(owner_of(segment).get("id", "unknown"))[:12]
 
 
 def _note(store: Store, name: str) -> dict[str, Any]:
@@ -203,7 +199,12 @@ class Mirror:
         if not self._has_begun:
             owner_note = {"study": self._study.manifest.study_id, "home": str(paths.home)}
             store.write(_OWNER, json.dumps({**owner_note, "host": platform.node()}).encode())
-            store.write(_CODE, json.dumps(_texts(self._code)).encode())
+            code = {
+                name: file.read_text("utf-8", "replace")
+                for name, file in self._code.items()
+                if file.is_file()
+            }
+            store.write(_CODE, json.dumps(code).encode())
             store.write(_PLAN, paths.plan.read_bytes())
             self._has_begun = True
         if (holder := read_holder(paths)) is not None:
@@ -409,14 +410,6 @@ def _fetch_holder(store: Store, folder: Path) -> None:
     if content is not None:
         with replacing(folder / "holder.json") as draft:
             draft.write_bytes(content)
-
-
-def _texts(files: Mapping[str, Path]) -> dict[str, str]:
-    texts = {}
-    for name, file in files.items():
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            texts[name] = file.read_text("utf-8")
-    return texts
 
 
 def _write_code(texts: Mapping[str, str], folder: Path) -> None:

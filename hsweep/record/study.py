@@ -106,18 +106,11 @@ class StudyFolder:
     def at(cls, paths: StudyPaths) -> "StudyFolder":
         """Open the study in a folder; UserError if it holds none, or one that cannot be read."""
         with JournalReader(paths.journal) as journal:
-            text = journal.meta(_on_record(paths.manifest))
-        file, remedy = paths.index, f"remove it: it is built from {paths.journal.name} again"
+            text = _recorded_text(journal, paths.manifest)
         try:
-            if text is None:
-                # The line of the log that held it is damaged.
-                file, remedy = paths.manifest, "restore it from a backup"
-                text = file.read_text("utf-8")
             return cls(paths, parse_manifest(text))
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"the study {paths.name!r} cannot be read: {file}: {cause(error)}; {remedy}"
-            ) from error
+        except ValueError as error:
+            raise _unreadable(paths.manifest, error) from error
 
     def accept(self, journal: Journal, entry: Mapping[str, Any]) -> None:
         """Record a change of code that was accepted (see ``Manifest.accepted``)."""
@@ -144,16 +137,7 @@ class StudyFolder:
         """Return the text of the study's sweep file, as it is on record; of the file itself where
         the line that held it is damaged."""
         with self.journal() as journal:
-            text = journal.meta(_on_record(self.paths.sweep_source))
-        if text is not None:
-            return text
-        try:
-            return self.paths.sweep_source.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"the study {self.name!r} has lost its sweep file: {self.paths.sweep_source}: "
-                f"{error}; put the file it was started with in its place"
-            ) from error
+            return _recorded_text(journal, self.paths.sweep_source)
 
     def sweep_file(self) -> Path:
         """Return the study's own sweep file, written anew where it differs from the record."""
@@ -200,11 +184,9 @@ class StudyFolder:
         """Hold the study for this process, and open the record to write it; UserError if another
         process holds it, or it cannot be written to."""
         with holding(self.paths) as lease, Journal(self.paths.journal, lease=lease) as journal:
-            # Where a damaged line of the log held one of them, it is on record again.
-            if journal.meta(_on_record(self.paths.manifest)) is None:
-                journal.set_meta(_on_record(self.paths.manifest), manifest_text(self.manifest))
-            if journal.meta(_on_record(self.paths.sweep_source)) is None:
-                journal.set_meta(_on_record(self.paths.sweep_source), self.sweep_text())
+            for path in (self.paths.manifest, self.paths.sweep_source):
+                # Where a damaged line of the log held it, it is on record again.
+                journal.set_meta(_on_record(path), _recorded_text(journal, path))
             yield journal
 
     def is_running(self) -> bool:
@@ -331,6 +313,23 @@ def dated(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _on_record(path: Path) -> str:
     return f"{FILE_META}{path.name}"
+
+
+def _recorded_text(journal: JournalReader, path: Path) -> str:
+    """Return the text of a file of a study as it is on record; of the file itself where the line
+    that held it is damaged."""
+    text = journal.meta(_on_record(path))
+    try:
+        return path.read_text("utf-8") if text is None else text
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(
+        f"the study {path.parent.name!r} cannot be read: {path}: {cause(error)}; restore it from a "
+        "backup"
+    )
 
 
 def existing(home: Home, name: str) -> StudyPaths:
