@@ -21,7 +21,7 @@ from hsweep.record.provenance import usable_cores
 from hsweep.terminal import warn
 from hsweep.workspace import worker_environment
 
-_SECONDS_TO_END: Final = 15.0
+SECONDS_TO_END: Final = 15.0
 
 
 class RayNode:
@@ -89,11 +89,11 @@ class RayNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: "subprocess.Popen[bytes]", patience: float = SECONDS_TO_END) -> None:
     """Ask the leader of a session to end; kill what is left of the session after a while."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_SECONDS_TO_END)
+        process.wait(patience)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

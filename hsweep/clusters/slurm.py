@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from hsweep.clusters.node import RayNode, address_toward, end, free_port, looks
+from hsweep.clusters.node import SECONDS_TO_END, RayNode, address_toward, end, free_port, looks
 from hsweep.errors import UserError
 from hsweep.record.provenance import output_of
 from hsweep.terminal import warn
@@ -109,7 +109,8 @@ class JobRay:
     def close(self) -> None:
         """End Ray on all nodes of the job."""
         if self._others is not None:
-            end(self._others)
+            # Each of them has to end its Ray and to remove its files.
+            end(self._others, 2 * SECONDS_TO_END)
         if self._head is not None:
             self._head.end()
 

@@ -12,7 +12,7 @@ from chaos.fault_table import Fault
 from chaos.reporting import note
 from chaos.workplace import STOPPING, Workplace
 
-_MINUTES: Final = 20
+_MINUTES: Final = 45
 _BEGAN: Final = pytest.StashKey[float]()
 
 

@@ -62,7 +62,7 @@ def test_nodes_lost(
     nodes: Nodes,
     tmp_path: Path,
 ) -> None:
-    tried = fault("node of a cluster lost at random moments")
+    tried = fault("node of a cluster lost at random moments, and another added")
     storage = tmp_path / "shared"
     driver = workplace.go_on("lost", "--address", nodes.address, "--storage", storage)
     workplace.wait_for_report("lost", driver)

@@ -4,19 +4,26 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import psutil
 import pytest
+from chaos.audit import audit_all, read_record
+from chaos.fault_table import Fault
 from slurm_cluster import USERS, SlurmCluster, missing, slurm_cluster, until
+
+from hsweep.record.journal_reader import JournalReader
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(missing()), reason=f"needs SLURM here: {missing()}"),
 ]
-PATIENCE = 900.0
+PATIENCE: Final = 900.0
+UNITS: Final = 200
+PACE: Final = 0.5
+"""Seconds of a unit."""
 
 SWEEP = '''
 """Trials of minutes."""
@@ -33,13 +40,13 @@ def train(point, run):
     if run.checkpoint:
         start = int((run.checkpoint / "unit").read_text())
     for unit in range(start + 1, run.budget + 1):
-        time.sleep(0.5)
+        time.sleep(float(os.environ["PACE"]))
         folder = run.folder / "checkpoint"
         folder.mkdir(exist_ok=True)
         (folder / "unit").write_text(str(unit))
         with open(f"{os.environ['HOME']}/trace", "a") as trace:
-            name = f"{os.environ['SLURM_JOB_ID']} {os.environ['SLURMD_NODENAME']}"
-            trace.write(f"{point.width} {unit} {name}\\n")
+            job, node = (os.environ.get(name) for name in ("SLURM_JOB_ID", "SLURMD_NODENAME"))
+            trace.write(f"{point.width} {unit} {job} {node}\\n")
         run.report(unit, checkpoint=folder, score=point.width * unit)
 
 
@@ -49,7 +56,7 @@ SWEEP = Sweep(
     train=train,
     metric="score",
     goal="max",
-    budget=epochs(200),
+    budget=epochs(UNITS),
     resources=Resources(cpus=1),
     checkpoint_seconds=1.0,
 )
@@ -60,22 +67,24 @@ class User:
     """Somebody with a folder, a sweep of so many trials and a home on a cluster."""
 
     def __init__(self, cluster: SlurmCluster, name: str, trials: int) -> None:
-        self.cluster, self.name = cluster, name
+        self.cluster, self.name, self.trials = cluster, name, trials
         self.folder = cluster.shared / f"{name}-{trials}"
         self.folder.mkdir()
-        (self.folder / "slow.py").write_text(SWEEP.replace("NUMBER", str(trials)))
+        sweep = SWEEP.replace("NUMBER", str(trials)).replace("UNITS", str(UNITS))
+        (self.folder / "slow.py").write_text(sweep)
         for path in (self.folder, self.folder / "slow.py"):
             os.chown(path, USERS[name], USERS[name])
 
-    def run(self, *words: object) -> str:
+    def run(self, *words: object, **environment: str) -> str:
         """Run a command on the first node, in the user's folder."""
-        done = self.cluster.on(
-            *("n1", "env", "-C", self.folder, *words),
-            user=self.name,
-            HOME=str(self.folder),
-            HSWEEP_HOME=str(self.folder / "home"),
-            OMP_NUM_THREADS="1",
-        )
+        variables = {
+            "HOME": str(self.folder),
+            "HSWEEP_HOME": str(self.folder / "home"),
+            "OMP_NUM_THREADS": "1",
+            "PACE": str(PACE),
+            **environment,
+        }
+        done = self.cluster.on("n1", "env", "-C", self.folder, *words, user=self.name, **variables)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -84,7 +93,7 @@ class User:
         said = self.run("hsweep", "submit", "slurm", "slow.py", "--no-check", *words)
         return int(said.split()[1])
 
-    def study(self) -> dict[str, Any]:
+    def show(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(self.run("hsweep", "show", "slow-quick", "--json"))
         return content
 
@@ -97,16 +106,24 @@ class User:
         file = self.folder / "trace"
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
-    def check(self, trials: int) -> None:
-        """Each trial has ended once, and what was trained twice is what was not in a checkpoint."""
-        study = self.study()
-        assert study["state"] == "complete", self.output()
-        rows = study["trials_list"]
-        assert [row["status"] for row in rows] == ["finished"] * trials, self.output()
-        assert sorted(row["score"] for row in rows) == [200 * (n + 1) for n in range(trials)]
-        units = Counter((width, unit) for width, unit, *_ in self.trace())
-        assert len(units) == 200 * trials
-        assert not (self.folder / "home" / "studies" / "slow-quick" / "cluster.json").exists()
+    def settle(self, tried: Fault) -> None:
+        """Hold the study, and what MLflow has of it, against one that ran by itself."""
+        assert self.show()["state"] == "complete", self.output()
+        calm = self.folder / "calm"
+        words = "hsweep", "run", "slow.py", "--runner", "inline", "--no-check"
+        self.run("mkdir", calm)
+        self.run(*words, HOME=str(calm), HSWEEP_HOME=str(calm), PACE="0")
+        homes = {"calm": calm, "tried": self.folder / "home"}
+        studies = {name: home / "studies" / "slow-quick" for name, home in homes.items()}
+        for study in studies.values():
+            JournalReader(study / "journal").close()
+        store = f"sqlite:///{self.folder}/home/mlflow/mlflow.db"
+        endings = read_record(studies["calm"]).endings()
+        assert len(endings) == self.trials
+        tried.settle(audit_all(studies["tried"], endings, (), store))
+        assert not (studies["tried"] / "cluster.json").exists()
+        again = Counter(width for width, *_ in self.trace())
+        tried.cost((number - UNITS) * PACE for number in again.values())
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +145,11 @@ def clean(cluster: SlurmCluster) -> None:
 
 
 def test_two_users_jobs_share_nodes_meet_their_time_limits_and_go_on_elsewhere(
-    cluster: SlurmCluster,
+    cluster: SlurmCluster, fault: Callable[[str], Fault]
 ) -> None:
-    users = [User(cluster, name, 4) for name in USERS]
-    how = ("--nodes", 2, "--cpus-per-node", 1, "--time", 4, "--grace", "20s")
+    tried = fault("SLURM: time limits of two users' jobs, queued again to other nodes")
+    users = [User(cluster, name, 5) for name in USERS]
+    how = ("--nodes", 2, "--cpus-per-node", 1, "--time", 3, "--grace", "20s")
     jobs = [user.submit(*how, "--", "--nodelist=n1,n2") for user in users]
     assert "SLURM job" in users[0].run("hsweep", "show", "slow-quick")
     for job in jobs:
@@ -139,10 +157,11 @@ def test_two_users_jobs_share_nodes_meet_their_time_limits_and_go_on_elsewhere(
         cluster.run("scontrol", "update", f"JobId={job}", "ReqNodeList=n2,n3")
     clean(cluster)
     for user, job in zip(users, jobs, strict=True):
-        user.check(4)
-        assert user.output().count("SIGTERM, with 20 s to end") >= 1
-        nodes = {node for *_, node in user.trace()}
-        assert nodes == {"n1", "n2", "n3"}, user.trace()
+        limits = user.output().count("SIGTERM, with 20 s to end")
+        assert limits >= 2, user.output()
+        tried.tries += limits
+        user.settle(tried)
+        assert {node for *_, node in user.trace()} == {"n1", "n2", "n3"}, user.trace()
         assert {number for _, _, number, _ in user.trace()} == {str(job)}
         shown = user.run("hsweep", "show", "slow-quick")
         assert f"SLURM job {job} is not in the queue" in shown
@@ -151,22 +170,24 @@ def test_two_users_jobs_share_nodes_meet_their_time_limits_and_go_on_elsewhere(
 
 
 def test_jobs_that_join_and_are_killed_cost_what_is_not_in_a_checkpoint(
-    cluster: SlurmCluster,
+    cluster: SlurmCluster, rng: random.Random, fault: Callable[[str], Fault]
 ) -> None:
-    user, rng = User(cluster, "first", 5), random.Random(36)
+    tried = fault("SLURM: jobs that joined a study killed at random moments")
+    user = User(cluster, "first", 6)
     user.submit("--nodes", 1, "--cpus-per-node", 1, "--", "--nodelist=n1")
     words = "hsweep join slow-quick"
     user.run("sbatch", "--array=1-4", "-c1", "--requeue", "-ojoin.%a", "--wrap", words)
     until(lambda: {"n2", "n3"} & {node for *_, node in user.trace()} != set(), "help", 120)
     for _ in range(3):
         names = cluster.run("squeue", "-h", "-n", "wrap", "-t", "R", "-o", "%i").split()
-        seen = len(user.trace())
         if names:
             cluster.run("scancel", "--signal=KILL", "--full", rng.choice(names))
-        until(lambda seen=seen: len(user.trace()) > seen + 10, "trials that go on", PATIENCE)
-    until(lambda: user.study()["state"] == "complete", "the end", PATIENCE)
+            tried.tries += 1
+        seen = len(user.trace()) + rng.randrange(5, 40)
+        until(lambda seen=seen: len(user.trace()) > seen, "trials that go on", PATIENCE)
+    until(lambda: user.show()["state"] == "complete", "the end", PATIENCE)
     clean(cluster)
-    user.check(5)
+    user.settle(tried)
 
 
 def test_a_job_that_is_taken_out_of_the_queue_stays_out(cluster: SlurmCluster) -> None:
@@ -176,4 +197,4 @@ def test_a_job_that_is_taken_out_of_the_queue_stays_out(cluster: SlurmCluster) -
     cluster.run("scancel", job)
     clean(cluster)
     assert cluster.job(job)["JobState"] == "CANCELLED"
-    assert user.study()["state"] == "interrupted"
+    assert user.show()["state"] == "interrupted"
