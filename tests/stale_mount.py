@@ -37,7 +37,9 @@ def stale_mount(folder: Path, mount: Path, seconds: float) -> Iterator[Path]:
         yield mount
     finally:
         subprocess.run(["umount", "--lazy", mount], check=False)
-        server.wait(30)
+        # It would serve on for a process that has its current folder there.
+        server.kill()
+        server.wait()
 
 
 def _serve(folder: str, mount: str, seconds: float) -> None:
