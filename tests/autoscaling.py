@@ -49,6 +49,7 @@ def configuration(version: str) -> dict[str, Any]:
     }
     provider: dict[str, Any] = {
         "type": "fake_multinode",
+        "use_node_id_as_ip": True,
         "disable_node_updaters": True,
         "disable_launch_config_check": True,
     }

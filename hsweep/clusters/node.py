@@ -1,9 +1,11 @@
-"""A node of Ray on this machine, which ends with its object.
+"""A node of Ray on this machine, which ends with its object, and how it finds the Ray of a running
+study: by a note in the study's folder.
 
 ``python -m hsweep.clusters.node HOST:PORT`` joins the head at that address until one of them ends.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,6 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hsweep.errors import UserError
+from hsweep.files import replacing
+from hsweep.paths import StudyPaths
 from hsweep.ray_tune.environment import DRIVERS_PATIENCE, PATIENCE, prepare_ray
 from hsweep.record.provenance import usable_cores
 from hsweep.terminal import warn
@@ -107,6 +112,37 @@ def join(address: str) -> None:
             warn(f"Ray does not start on this node: {node.last_line()}")
     finally:
         node.end()
+
+
+@contextlib.contextmanager
+def offering(paths: StudyPaths, address: str | None) -> Iterator[None]:
+    """Let further machines of this user join the Ray at an address in the block, if any."""
+    if address is None:
+        yield
+        return
+    with replacing(paths.cluster) as temporary:
+        temporary.touch(0o600)
+        note = {"address": address, "token": os.environ.get("RAY_AUTH_TOKEN")}
+        temporary.write_text(json.dumps(note), "utf-8")
+    try:
+        yield
+    finally:
+        paths.cluster.unlink(missing_ok=True)
+
+
+def offer_of(paths: StudyPaths) -> tuple[str, str | None] | None:
+    """Return HOST:PORT of the head of a study's Ray, and its token; None where none is offered.
+
+    Raises:
+        UserError: it is for somebody else.
+    """
+    try:
+        note = json.loads(paths.cluster.read_text("utf-8"))
+        return note["address"], note["token"]
+    except PermissionError:
+        raise UserError(f"{paths.cluster} is for the user who runs the study") from None
+    except (OSError, ValueError):
+        return None
 
 
 def listens(address: str) -> bool:

@@ -29,9 +29,8 @@ def join(study_name: str, wait: float, home: Home) -> None:
     In a SLURM job it gives what the job has of this node, as in
     `sbatch --array=1-20 --wrap "hsweep join STUDY"`. It can be killed at any time.
     """
-    from hsweep.clusters.membership import read_membership
     from hsweep.clusters.node import join as join_ray
-    from hsweep.clusters.node import listens, looks
+    from hsweep.clusters.node import listens, looks, offer_of
     from hsweep.record.study import StudyFolder, existing, holds_a_study
     from hsweep.terminal import print_step
 
@@ -41,8 +40,8 @@ def join(study_name: str, wait: float, home: Home) -> None:
     while True:
         print_step(f"waiting for {study_name} to run")
         for _ in looks(wait, _LOOK_SECONDS):
-            membership = read_membership(paths)
-            if membership is not None and listens(membership.address):
+            offer = offer_of(paths)
+            if offer is not None and listens(offer[0]):
                 break
             if holds_a_study(paths) and StudyFolder.at(paths).status()["state"] == "complete":
                 click.echo(f"{study_name} is complete")
@@ -52,8 +51,9 @@ def join(study_name: str, wait: float, home: Home) -> None:
                 f"{study_name} has offered no Ray within {wait:g} s; run it in a SLURM job (hsweep "
                 "submit slurm) or on a cluster (--address), or --wait longer"
             )
+        address, token = offer
         os.environ["RAY_AUTH_MODE"] = "token"
-        if membership.token is not None:
-            os.environ["RAY_AUTH_TOKEN"] = membership.token
-        print_step(f"joining the Ray of {study_name} at {membership.address}")
-        join_ray(membership.address)
+        if token is not None:
+            os.environ["RAY_AUTH_TOKEN"] = token
+        print_step(f"joining the Ray of {study_name} at {address}")
+        join_ray(address)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hsweep.design.question import Goal
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.record.rows import TrialRow
+from hsweep.record.summary import num_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,7 @@ class RunTrials:
     @property
     def num_ended(self) -> int:
         """Trials that have ended, without those that were not needed."""
-        return sum(
-            number
-            for status, number in self._counts.items()
-            if status.is_final and status is not TrialStatus.NOT_NEEDED
-        )
+        return num_ended(self._counts)
 
     def overview(self) -> Overview:
         running = sorted(self.running.values(), key=lambda row: row.ordinal)

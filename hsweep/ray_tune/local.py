@@ -60,7 +60,7 @@ class StartingRay:
         # For good: nobody shall see them come and go in another thread.
         os.environ.update(_variables(environment))
         StartingRay.unused = self
-        self._started = in_thread("starting Ray", _start, stays=True)
+        self._started = in_thread("starting Ray", lambda: start_local(environment), stays=True)
 
     def wait(self) -> None:
         """Wait until Ray has started.
@@ -111,26 +111,8 @@ def start_local(environment: Mapping[str, str]) -> None:
     Raises:
         UserError: it does not start.
     """
-    with with_variables(_variables(environment)):
-        _start()
-
-
-def _variables(environment: Mapping[str, str]) -> dict[str, str]:
-    # As many as cores wait for work, each with all that training imports: too much memory where
-    # there are many cores.
-    is_early = usable_cores() <= MOST_EARLY
-    return {
-        **environment,
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",
-        "RAY_preload_python_modules": "hsweep.ray_tune.preload",
-        "RAY_prestart_worker_first_driver": str(int(is_early)),
-        "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
-    }
-
-
-def _start() -> None:
     try:
-        with without_idle_helpers():
+        with with_variables(_variables(environment)), without_idle_helpers():
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -149,6 +131,19 @@ def _start() -> None:
             )
             remedy += "folders there that can be written to, or use --runner inline"
         raise UserError(f"a local Ray does not start: {error}{remedy}") from error
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    # As many as cores wait for work, each with all that training imports: too much memory where
+    # there are many cores.
+    is_early = usable_cores() <= MOST_EARLY
+    return {
+        **environment,
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_preload_python_modules": "hsweep.ray_tune.preload",
+        "RAY_prestart_worker_first_driver": str(int(is_early)),
+        "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
+    }
 
 
 def shut_down() -> None:

@@ -11,7 +11,8 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any, Final
 
 import ray
@@ -20,6 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import failure_text
+from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import name_definitions, send_whole
 from hsweep.ray_tune.private import as_actor_error
@@ -101,25 +103,49 @@ class Peers:
     def train(self, assignment: Assignment, channel: Channel, interrupt: Interrupt) -> None:
         """Train a trial in all processes, of which this is rank 0."""
         name = f"{assignment.trial.key}-{assignment.attempt}-{next(self._numbers)}"
-        parts = [
-            actor.train.remote(assignment, self._host, self._store.port, name)
-            for actor in self._actors
-        ]
-        watch = _Watch(assignment, parts, self, interrupt)
-        watch.start()
+        parts = {
+            actor.train.remote(assignment, self._host, self._store.port, name): rank
+            for rank, actor in enumerate(self._actors, start=1)
+        }
+        is_reported = threading.Event()  # by this process
+
+        def give_up(failure: Failure | None) -> None:
+            if not is_reported.is_set():
+                interrupt(assignment, failure)
+            self.kill()
+
+        def watch() -> None:
+            """Notice how the other processes' parts end, whatever this process is at."""
+            left = list(parts)
+            while left:
+                [part], left = ray.wait(left, num_returns=1)
+                if failure := self._failure_of(part, parts[part]):
+                    return give_up(failure)
+
+        watching = in_thread("peers", watch)
         gpus = assignment.resources.gpus
         try:
             with connected(0, self._size, self._store, name, gpus) as world:
                 ending = train(assignment, channel, world)
                 # Others may not know that this one cannot go on, and wait for it.
-                watch.wait(_ENDING_SECONDS if ending is None else _CAUSE_SECONDS)
+                wait([watching], _ENDING_SECONDS if ending is None else _CAUSE_SECONDS)
+                if not watching.done():
+                    give_up(None)
         except BaseException:
             # Where another process has ended, its collectives fail here: that is the cause.
-            watch.join(_CAUSE_SECONDS)
-            watch.leave()
+            wait([watching], _CAUSE_SECONDS)
+            is_reported.set()
+            self.kill()
             raise
 
-    def place(self, rank: int) -> Place | None:
+    def _failure_of(self, part: Any, rank: int) -> Failure | None:
+        try:
+            failure: Failure | None = ray.get(part)
+        except Exception as error:
+            return EndedProcess(as_actor_error(error), self._place(rank), rank=rank)
+        return failure
+
+    def _place(self, rank: int) -> Place | None:
         """Return where the process of a rank ran; None where that is not known."""
         reference = self._places[rank - 1]
         ready, _ = ray.wait([reference], timeout=0)
@@ -130,48 +156,3 @@ class Peers:
     def kill(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
-
-
-class _Watch(threading.Thread):
-    """Notices how the other processes' parts of a trial end, whatever this process is at."""
-
-    def __init__(
-        self, assignment: Assignment, parts: Sequence[Any], peers: Peers, interrupt: Interrupt
-    ) -> None:
-        super().__init__(name="peers", daemon=True)
-        self._assignment, self._peers, self._interrupt = assignment, peers, interrupt
-        self._is_known = False
-        self._rank_of = {part: rank for rank, part in enumerate(parts, start=1)}
-
-    def run(self) -> None:
-        references = list(self._rank_of)
-        while references:
-            [part], references = ray.wait(references, num_returns=1)
-            if failure := self._failure_of(part):
-                self.give_up(failure)
-                return
-
-    def _failure_of(self, part: Any) -> Failure | None:
-        try:
-            failure: Failure | None = ray.get(part)
-        except Exception as error:
-            rank = self._rank_of[part]
-            return EndedProcess(as_actor_error(error), self._peers.place(rank), rank=rank)
-        return failure
-
-    def give_up(self, failure: Failure | None) -> None:
-        """End the other processes; no trial trains here any more."""
-        if not self._is_known:
-            self._interrupt(self._assignment, failure)
-        self._peers.kill()
-
-    def leave(self) -> None:
-        """End the other processes because this one has failed; this process reports the failure."""
-        self._is_known = True
-        self._peers.kill()
-
-    def wait(self, seconds: float) -> None:
-        """Return when the others have ended the trial; end them if they do not in time."""
-        self.join(seconds)
-        if self.is_alive():
-            self.give_up(None)

@@ -162,7 +162,7 @@ def without_idle_helpers() -> Iterator[None]:
     logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     starts = {name: getattr(Node, name) for name in _IDLE_HELPERS}
     for name in starts:
-        setattr(Node, name, _start_nothing)
+        setattr(Node, name, lambda _node, **_settings: None)
     try:
         yield
     finally:
@@ -190,10 +190,6 @@ def add_no_variables() -> None:
 
     class_cache.DEFAULT_ENV_VARS.clear()
     class_cache.ENV_VARS_TO_PROPAGATE = frozenset()
-
-
-def _start_nothing(node: Node, **settings: Any) -> None:
-    pass
 
 
 def error_of(trial: "TuneTrial") -> BaseException | None:

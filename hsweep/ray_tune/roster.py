@@ -1,16 +1,29 @@
-"""The nodes of a cluster while a study runs: which come and go, and which get no trials."""
+"""The nodes of a cluster while a study runs: whether Ray is still there, which nodes come and go,
+and which get no trials."""
 
+import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import ray
+
 from hsweep.design.trial import Resources
 from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.nodes import Node, can_train, name_of, slots_of
+from hsweep.ray_tune.private import dead_processes, draining_nodes
 
 if TYPE_CHECKING:
     from hsweep.coordination.coordinator import Coordinator
 
+HEAD_SECONDS: Final = 60.0
+"""How long the head of a cluster may be silent; it may come back, as a process of its own."""
+
+_ASK_SECONDS: Final = 2.0
+_LONGEST_LOOK: Final = 2.0
+_NEEDED: Final = ("raylet", "gcs_server")
 _MOST_FAILURES: Final = 3
 """How many trials in a row, which failed nowhere else, a node fails until it is left out: a full
 disk or a broken device takes trials as fast as it fails them."""
@@ -18,22 +31,64 @@ disk or a broken device takes trials as fast as it fails them."""
 
 @dataclass(slots=True)
 class Roster:
-    """The nodes of a run.
+    """The nodes of a run, as of Ray's last answer.
 
     Attributes:
         coordinator: is told of nodes that come, go or get no trials.
         probe: returns by id what nodes lack that have come; None on one machine.
+        is_ours: whether this process started Ray, so that its processes are its children.
         nodes: Ray's description of those that are alive, by id.
+        draining: ids of those that are about to go away.
         failed_on: by trial, the nodes on which it has failed.
+        answered: called after each answer, in a thread.
     """
 
     coordinator: "Coordinator"
     probe: Callable[[Iterable[Node]], dict[str, str]] | None = None
+    is_ours: bool = False
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
     failed_on: dict[str, set[str]] = field(default_factory=dict)
+    answered: Callable[[], None] = lambda: None
+    _asking: threading.Thread | None = None
+    _asked: float = field(default_factory=lambda: time.monotonic())
+    _looked: float = field(default_factory=lambda: time.monotonic())
+    _silent: float = 0.0
     _unfit: dict[str, str] = field(default_factory=dict)
     _failed: dict[str, dict[str, str]] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
+
+    def trouble(self) -> str | None:
+        """Return why Ray cannot go on, None while it can. Never blocks."""
+        dead = dead_processes() if self.is_ours else []
+        for name in _NEEDED:
+            if name in dead:
+                return f"Ray ended the run: its process {name} on this machine has died"
+        now = time.monotonic()
+        # Time in which this process was stopped itself is no silence of the head.
+        self._silent += min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        # In a thread: without a head the call does not return.
+        is_asking = self._asking is not None and self._asking.is_alive()
+        if not is_asking and now - self._asked > _ASK_SECONDS:
+            self._asked = now
+            self._asking = threading.Thread(target=self._ask, daemon=True)
+            self._asking.start()
+        if self._silent > HEAD_SECONDS:
+            return (
+                "Ray ended the run: the head of the cluster has not answered for "
+                f"{HEAD_SECONDS:g} s"
+            )
+        if ray.get_runtime_context().get_node_id() not in self.nodes:
+            return "Ray ended the run: it has lost the node that this command runs on"
+        return None
+
+    def _ask(self) -> None:
+        with contextlib.suppress(Exception):
+            nodes, self.draining = ray.nodes(), draining_nodes()
+            self._silent = 0.0
+            self.update(nodes)
+            self.answered()
 
     def update(self, nodes: Iterable[Node]) -> None:
         """Take over Ray's description of the nodes; those that are new are probed in a thread."""
@@ -75,25 +130,24 @@ class Roster:
 
     def _tell(self) -> None:
         nodes, before = self.nodes, self._told
-        lines = {
+        self._told = {
             node: f"node {name_of(nodes[node])} gets no trials: it {reason}"
             for node, reason in self.left_out().items()
         }
-        self._told = lines
-        for node in lines.keys() - before.keys():
-            self.coordinator.say(lines[node])
-        if lines.keys() != before.keys():
-            self.coordinator.record_left_out(lines.values())
+        for node in self._told.keys() - before.keys():
+            self.coordinator.say(self._told[node])
+        if self._told.keys() != before.keys():
+            self.coordinator.record_left_out(self._told.values())
 
     def avoided(self, key: str, request: Resources) -> frozenset[str]:
         """Return the nodes on which a trial shall not run: those that are only suspected where
         another node has room for the request."""
-        nodes, unfit = self.nodes, frozenset(self._unfit)
-        suspects = {*self.failed_on.get(key, ()), *self.left_out()} & nodes.keys()
-        others = (nodes[node]["Resources"] for node in nodes.keys() - suspects - unfit)
-        return unfit | suspects if suspects and slots_of(others, request) else unfit
+        unfit = frozenset(self._unfit)
+        suspects = {*self.failed_on.get(key, ()), *self.left_out()} & self.nodes.keys()
+        return unfit | suspects if suspects and self.slots(request, unfit | suspects) else unfit
 
-    def slots(self, request: Resources) -> int:
-        """Return how many trials of this size fit the nodes that get trials."""
-        nodes = self.nodes.keys() - self.left_out().keys()
-        return slots_of((self.nodes[node]["Resources"] for node in nodes), request)
+    def slots(self, request: Resources, without: Iterable[str] | None = None) -> int:
+        """Return how many trials of this size fit the nodes, by default those that get trials."""
+        nodes = self.nodes
+        others = nodes.keys() - set(self.left_out() if without is None else without)
+        return slots_of((nodes[node]["Resources"] for node in others), request)

@@ -26,7 +26,6 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Resources, Trial
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
-from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
 from hsweep.ray_tune.messages import START, Placement, placement_of
 from hsweep.ray_tune.nodes import (
@@ -117,7 +116,6 @@ class RayRunner:
     local: StartingRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
-    _lacks_dashboard: bool = field(default=False, init=False)
     _probe: Callable[[Iterable[Node]], dict[str, str]] | None = field(default=None, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
@@ -142,10 +140,9 @@ class RayRunner:
         if local is not None:
             local.wait()
         elif ray.is_initialized():
-            return
+            self.has_dashboard = False
         else:
             start_local(worker_environment(self.sweep_folder))
-        self._lacks_dashboard = self.has_dashboard
 
     def _join(self, address: str) -> None:
         source = "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") == address else "--address"
@@ -182,10 +179,11 @@ class RayRunner:
         self.dashboard_url = f"http://{url}" if url else None
 
     def start_dashboard(self) -> None:
-        """Start the dashboard of this process's Ray if the runner has one."""
-        if self._lacks_dashboard:
-            self._lacks_dashboard = False
+        """Start the dashboard of a Ray that was started here, if the runner has one."""
+        if self.has_dashboard and self.address is None and self.dashboard_url is None:
             self.dashboard_url = start_dashboard()
+            if self.announce is not None and self.dashboard_url is not None:
+                self.announce(self.dashboard_url)
 
     def check(self, requests: Mapping[str, Resources]) -> None:
         """Refuse requests (by trial) that no node can meet, once nodes have had time to come.
@@ -271,23 +269,21 @@ class RayRunner:
         send_whole(self.own_modules)
         scheduler, demand = CoordinatedScheduler(coordinator), Demand()
         sharing = None if self.address is None else Sharing(self.study, self.priority)
-        roster = scheduler.workers.roster
-        nodes = alive_nodes()
-        roster.nodes = {node["NodeID"]: node for node in nodes}
-        roster.probe = self._probe
+        workers, roster = scheduler.workers, scheduler.workers.roster
+        roster.nodes = {node["NodeID"]: node for node in alive_nodes()}
+        roster.probe, roster.is_ours = self._probe, self.address is None
         coordinator.record_left_out(())
 
-        def note_nodes(nodes: list[dict[str, Any]]) -> None:
-            roster.update(nodes)
-            scheduler.workers.max_workers = self.num_workers(scheduler.workers, sharing)
+        def size_up() -> None:
+            workers.max_workers = self.num_workers(workers, sharing)
             if self.patience and self.address is not None:
-                demand.ask(self._wanted(scheduler.workers))
+                demand.ask(self._wanted(workers))
 
-        note_nodes(nodes)
+        size_up()
+        roster.answered = size_up
         tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
-            health = RayHealth(note_nodes, is_ours=self.address is None)
-            _wait(tuning, scheduler, health, self._show_dashboard, self.patience or 0.0)
+            self._wait(tuning, workers)
         except BaseException:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
@@ -298,6 +294,26 @@ class RayRunner:
         error = tuning.exception() if tuning.done() else None
         if error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(error), is_trouble=True)
+
+    def _wait(self, tuning: Future[object], workers: Workers) -> None:
+        """Wait until Tune ends; where Ray can never go on, ask Tune to end, and give it up at
+        last."""
+        without_room, until_dashboard = 0.0, _UNTIL_DASHBOARD
+        while not tuning.done():
+            wait([tuning], _LOOK_SECONDS)
+            until_dashboard -= 1
+            if until_dashboard == 0 and not tuning.done():
+                self.start_dashboard()
+            trouble = workers.roster.trouble()
+            waiting = workers.without_process()
+            has_room = not waiting or bool(workers.with_process()) or workers.any_fits(waiting)
+            without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
+            if trouble is None and without_room > max(self.patience or 0.0, ROOMLESS_SECONDS):
+                trouble = _no_room(waiting, without_room)
+            if trouble is not None:
+                workers.coordinator.request_stop(trouble, is_trouble=True)
+                wait([tuning], _LEAVE_SECONDS)
+                return
 
     def _wanted(self, workers: Workers) -> list[Placement]:
         """Return what nodes are to be added for: waiting trials that all workers leave over."""
@@ -310,12 +326,6 @@ class RayRunner:
     @property
     def _largest(self) -> Resources:
         return max(self._checked, key=lambda size: (size.gpus, size.all_cpus))
-
-    def _show_dashboard(self) -> None:
-        if self._lacks_dashboard:
-            self.start_dashboard()
-            if self.announce is not None and self.dashboard_url is not None:
-                self.announce(self.dashboard_url)
 
     def close(self) -> None:
         shut_down()
@@ -354,42 +364,6 @@ def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
             stop=scheduler,
             log_to_file=False,
         ),
-    )
-
-
-def _wait(
-    tuning: Future[object],
-    scheduler: CoordinatedScheduler,
-    health: RayHealth,
-    show_dashboard: Callable[[], None],
-    patience: float,
-) -> None:
-    """Wait until Tune ends; where Ray can never go on, ask Tune to end, and give it up at last."""
-    without_room = 0.0
-    until_dashboard = _UNTIL_DASHBOARD
-    while not tuning.done():
-        wait([tuning], _LOOK_SECONDS)
-        until_dashboard -= 1
-        if until_dashboard == 0 and not tuning.done():
-            show_dashboard()
-        trouble = health.trouble()
-        scheduler.draining = health.draining
-        workers = scheduler.workers.without_process()
-        has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(workers, health.nodes)
-        without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
-        if trouble is None and without_room > max(patience, ROOMLESS_SECONDS):
-            trouble = _no_room(workers, without_room)
-        if trouble is not None:
-            scheduler.coordinator.request_stop(trouble, is_trouble=True)
-            wait([tuning], _LEAVE_SECONDS)
-            return
-
-
-def _fits_somewhere(workers: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
-    alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
-    return not workers or any(
-        slots_of([alive[node] for node in alive.keys() - worker.avoided], worker.resources)
-        for worker in workers
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import ray
 from ray import tune
-from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -42,14 +41,12 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
 
     Attributes:
         workers: the workers and their trials.
-        draining: ids of nodes that go away: their workers save, and end.
     """
 
     def __init__(self, coordinator: Coordinator, max_workers: int = 1) -> None:
         super().__init__()
         self.coordinator = coordinator
         self.workers = Workers(coordinator, max_workers)
-        self.draining: set[str] = set()
         self._explaining: list[Future[object]] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
@@ -87,7 +84,9 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             if is_silent and not worker.was_silenced:
                 worker.was_silenced = True
                 ray.kill(worker.actor)
-            is_leaving = worker.place is not None and worker.place.node in self.draining
+            is_leaving = (
+                worker.place is not None and worker.place.node in self.workers.roster.draining
+            )
             if is_leaving and not worker.is_broken:
                 worker.is_broken = True
                 worker.actor.retire.remote()
@@ -117,8 +116,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             assignments = [] if worker.is_broken else self.workers.add_assignments(worker)
             for assignment in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
-                reference = actor.drop.remote(assignment.trial.key)
-                self.workers.close(assignment, actor, reference)
+                self.workers.close(assignment, actor)
             if assignments:
                 actor.give.remote(assignments)
             if self._halting_since is not None:
@@ -188,20 +186,15 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             for assignment in reversed(worker.unfinished.values()):
                 self.coordinator.requeue(assignment)
         else:
-            folder = working_folder(trial) if isinstance(error, RayActorError) else None
-            process = EndedProcess(
-                error, worker.place, folder=folder, was_silenced=worker.was_silenced
-            )
+            folder, was_silenced = working_folder(trial), worker.was_silenced
+            process = EndedProcess(error, worker.place, folder=folder, was_silenced=was_silenced)
             self._explain(worker, list(worker.unfinished.values()), process)
 
     def _explain(
         self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
     ) -> None:
-        """Tell the coordinator why trials ended with their process."""
-        if not isinstance(process.error, RayActorError):
-            self._pass_on(worker, unfinished, process)
-            return
-        # Questions to other machines take time that other trials need not wait.
+        """Tell the coordinator why trials ended with their process; other trials need not wait for
+        what other machines say to that."""
         pass_on = functools.partial(self._pass_on, worker, unfinished, process)
         self._explaining.append(in_thread("explaining", pass_on))
         wait(self._explaining[-1:], _EXPLAINING_SECONDS)
@@ -273,6 +266,3 @@ class CoordinatedSearcher(Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing: the record has everything."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        raise NotImplementedError("hsweep resumes from its own record")

@@ -6,6 +6,7 @@ ones several at once, so that a worker never waits for its driver.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -98,26 +99,6 @@ class Worker:
         self.started.discard(key)
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """A trial that its worker has to end.
-
-    Attributes:
-        actor: the process, which may be another worker's by now: Tune uses it again.
-        reference: is done when the trial has ended there.
-        deadline: by ``time.monotonic``, by which it has to.
-    """
-
-    actor: Any
-    reference: Any
-    deadline: float
-
-    @property
-    def is_done(self) -> bool:
-        ready, _ = ray.wait([self.reference], timeout=0)
-        return bool(ready)
-
-
 @dataclass(slots=True)
 class Workers:
     """Takes trials from the coordinator for workers, ``max_workers`` of them at once, which may
@@ -132,7 +113,7 @@ class Workers:
     max_workers: int = 1
     by_id: dict[str, Worker] = field(default_factory=dict)
     roster: Roster = field(init=False)
-    _closing: dict[str, Closing] = field(default_factory=dict)
+    _closing: dict[str, tuple[Any, Any, float]] = field(default_factory=dict)
     _trial_seconds: float | None = None
     _num_ended: int = 0
 
@@ -179,28 +160,30 @@ class Workers:
     def with_process(self) -> list[Worker]:
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
-    def close(self, assignment: Assignment, actor: Any, reference: Any) -> None:
-        """Note that a worker has to end a trial, which is done when the reference is: only then it
-        can start elsewhere."""
-        seconds = ENDING_SECONDS + assignment.trial.ending_seconds
+    def any_fits(self, workers: Iterable[Worker]) -> bool:
+        """Whether the nodes could hold one of these workers, were they empty."""
+        return any(self.roster.slots(worker.resources, worker.avoided) for worker in workers)
+
+    def close(self, assignment: Assignment, actor: Any) -> None:
+        """Let a worker end a trial, and keep it from starting elsewhere until it has ended."""
         self._closing = {
-            key: closing for key, closing in self._closing.items() if not closing.is_done
+            key: closing for key, closing in self._closing.items() if _is_open(closing)
         }
-        self._closing[assignment.trial.key] = Closing(actor, reference, time.monotonic() + seconds)
+        seconds = ENDING_SECONDS + assignment.trial.ending_seconds
+        key = assignment.trial.key
+        self._closing[key] = actor, actor.drop.remote(key), time.monotonic() + seconds
 
     def kill_stuck(self) -> None:
         """End the processes in which a trial goes on after the time that it has for ending."""
-        now = time.monotonic()
         for key, closing in list(self._closing.items()):
-            if closing.deadline < now:
+            actor, _, deadline = closing
+            if deadline < time.monotonic():
                 del self._closing[key]
-                if not closing.is_done:
-                    self._note_stuck(closing.actor)
-                    ray.kill(closing.actor)
-
-    def _note_stuck(self, actor: Any) -> None:
-        for worker in self.with_process():
-            worker.was_stuck = worker.was_stuck or worker.actor == actor
+                if _is_open(closing):
+                    for worker in self.with_process():
+                        # Another worker may have the process by now: Tune uses it again.
+                        worker.was_stuck |= worker.actor == actor
+                    ray.kill(actor)
 
     def note_duration(self, seconds: float) -> None:
         before = self._trial_seconds if self._trial_seconds is not None else seconds
@@ -219,8 +202,12 @@ class Workers:
 
     def _next(self, size: Resources | None, place: Place | None = None) -> Assignment | None:
         def is_ready(key: str) -> bool:
-            if key in self._closing and not self._closing[key].is_done:
+            if key in self._closing and _is_open(self._closing[key]):
                 return False
             return size is None or not place or place.node not in self.roster.avoided(key, size)
 
         return self.coordinator.next_assignment(size, is_ready)
+
+
+def _is_open(closing: tuple[Any, Any, float]) -> bool:
+    return not ray.wait([closing[1]], timeout=0)[0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import Console
 
-from hsweep.clusters.membership import offering
+from hsweep.clusters.node import offering
 from hsweep.clusters.slurm import JobRay
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import record_trials

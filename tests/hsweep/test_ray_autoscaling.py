@@ -20,8 +20,9 @@ APART = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("version", ["1", "2"])
 def test_an_autoscaling_cluster_is_asked_for_nodes_before_and_while_trials_run(
-    tmp_path: Path,
+    version: str, tmp_path: Path
 ) -> None:
     if shutil.which("ip") is None or subprocess.run([*APART, "true"], check=False).returncode:
         pytest.skip("needs user namespaces and ip")
@@ -30,7 +31,7 @@ def test_an_autoscaling_cluster_is_asked_for_nodes_before_and_while_trials_run(
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     try:
         subprocess.run(
-            [*APART, sys.executable, str(TESTS / "autoscaling.py"), "2", str(folder)],
+            [*APART, sys.executable, str(TESTS / "autoscaling.py"), version, str(folder)],
             env={**own, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             check=True,
         )

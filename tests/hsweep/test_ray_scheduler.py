@@ -17,20 +17,21 @@ prepare_ray()
 
 import ray  # noqa: E402
 
-from hsweep.ray_tune import health as ray_health  # noqa: E402
+from hsweep.ray_tune import roster as ray_roster  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.actor import TrialActor  # noqa: E402
-from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
 from hsweep.ray_tune.messages import START, WorkerStart  # noqa: E402
+from hsweep.ray_tune.roster import HEAD_SECONDS, Roster  # noqa: E402
 from hsweep.ray_tune.scheduler import GRACE_SECONDS, CoordinatedScheduler  # noqa: E402
-from hsweep.ray_tune.workers import Worker  # noqa: E402
+from hsweep.ray_tune.workers import Worker, Workers  # noqa: E402
 
 TRIAL = planned(tiny_sweep())[0]
 
 
 def node(name: str, cpus: float = 1, gpus: float = 0, *, alive: bool = True) -> dict[str, Any]:
-    return {"NodeID": name, "Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus}}
+    place = {"NodeManagerHostname": name, "NodeManagerAddress": name}
+    return {"NodeID": name, "Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus}, **place}
 
 
 def test_an_attempt_asks_for_what_it_occupies_not_what_its_trial_usually_does() -> None:
@@ -47,11 +48,16 @@ def test_an_attempt_asks_for_what_it_occupies_not_what_its_trial_usually_does() 
 def test_only_a_cluster_without_any_fitting_node_has_no_room() -> None:
     one = Resources(cpus=1)
     waiting = [Worker(one), Worker(one, avoided=frozenset({"b"}))]
-    assert ray_runner._fits_somewhere(waiting, [node("a", cpus=4)])
-    assert not ray_runner._fits_somewhere(waiting, [node("a", cpus=0.5)])
-    assert not ray_runner._fits_somewhere(waiting, [node("a", alive=False)])
-    assert not ray_runner._fits_somewhere(waiting[1:], [node("b")])
-    assert ray_runner._fits_somewhere([], []), "where nothing waits, nothing lacks room"
+    workers = Workers(None)  # type: ignore[arg-type]
+
+    def fits(*nodes: dict[str, Any], waiting: list[Worker] = waiting) -> bool:
+        workers.roster.nodes = {node["NodeID"]: node for node in nodes}
+        return workers.any_fits(waiting)
+
+    assert fits(node("a", cpus=4))
+    assert not fits(node("a", cpus=0.5))
+    assert not fits()
+    assert not fits(node("b"), waiting=waiting[1:])
     assert "one needs 1 cpus and 0 gpus" in ray_runner._no_room(waiting)
 
 
@@ -134,7 +140,7 @@ def test_time_in_which_the_driver_itself_was_stopped_is_nobodys_silence(
 @pytest.fixture
 def health(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A cluster that answers as long as ``answers`` holds, and its clock."""
-    clock = Clock(monkeypatch, ray_health)
+    clock = Clock(monkeypatch, ray_roster)
     cluster = SimpleNamespace(answers=True, nodes=[node("mine"), node("other")], clock=clock)
 
     def nodes() -> list[dict[str, Any]]:
@@ -143,10 +149,11 @@ def health(monkeypatch: pytest.MonkeyPatch) -> Any:
         return list(cluster.nodes)
 
     monkeypatch.setattr(ray, "nodes", nodes)
-    monkeypatch.setattr(ray_health, "draining_nodes", set)
+    monkeypatch.setattr(ray_roster, "draining_nodes", set)
     context = SimpleNamespace(get_node_id=lambda: "mine")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    cluster.health = RayHealth(is_ours=False)
+    cluster.health = Roster(SimpleNamespace(say=lambda _line: None))  # type: ignore[arg-type]
+    cluster.health.update(cluster.nodes)
     return cluster
 
 

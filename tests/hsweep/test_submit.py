@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from hsweep.cli import main
 from hsweep.clusters import slurm
-from hsweep.clusters.membership import Membership, offering, read_membership
+from hsweep.clusters.node import offer_of, offering
 from hsweep.clusters.sbatch import LIMIT
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -235,8 +235,8 @@ def test_what_it_takes_to_join_is_for_its_owner_and_goes_with_the_driver(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "a-token-of-its-own")
     with offering(paths, "10.0.0.1:6379"):
         assert stat.S_IMODE(paths.cluster.stat().st_mode) == 0o600
-        assert read_membership(paths) == Membership("10.0.0.1:6379", "a-token-of-its-own")
-    assert read_membership(paths) is None
+        assert offer_of(paths) == ("10.0.0.1:6379", "a-token-of-its-own")
+    assert offer_of(paths) is None
     with offering(paths, None):
         assert not paths.cluster.exists()
 
