@@ -32,6 +32,13 @@ History = list[tuple[int, int, float]]
 """(step, time in ms, value) of every row of a metric."""
 
 
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 class Killed(BaseException):
     """The end of a process that was killed."""
 

@@ -8,6 +8,7 @@ The next connection starts at the first refused entry.
 """
 
 import pkgutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
@@ -80,73 +81,52 @@ class Sink:
 
 
 class Outbox:
-    """One connection from a study's log to a place. Every method raises what the place raises.
+    """What a place has not got yet of a study's log. The connection is made when it is needed, and
+    every method raises what the place raises."""
 
-    Args:
-        state: how far the log is delivered; kept up to date.
-        reopen: show the study as running.
-        should_stop: called before each run; entries that are not delivered then stay pending.
-        passed: called with the number of entries that a batch delivered.
-    """
-
-    def __init__(
-        self,
-        journal_path: Path,
-        target: Target,
-        state: StoreState,
-        study: Manifest,
-        *,
-        reopen: bool,
-        should_stop: Callable[[], bool],
-        passed: Callable[[int], object],
-    ) -> None:
-        self._state = state
-        self._labels: dict[str, str] = {}
-        self._should_stop, self._passed = should_stop, passed
-        paths = StudyPaths(journal_path.parent)
+    def __init__(self, journal_path: Path, target: Target, study: Manifest) -> None:
+        self.target, self._study, self._journal_path = target, study, journal_path
+        self._state, self._paths = (
+            StoreState.of(journal_path, target),
+            StudyPaths(journal_path.parent),
+        )
         # Of this machine: one of another delivers nothing while a process here holds the study.
-        self._lock = FileLock(paths.index.with_suffix(f".{target.scope}.lock"))
-        self._connection = ExitStack()
-        self._journal = self._connection.enter_context(JournalReader(journal_path))
-        try:
-            with self._exclusive():
-                # What a place needs is imported here, in the thread that delivers.
-                sink = pkgutil.resolve_name(target.sink)
-                self._sink: Sink = sink(study, state, self._journal, paths, target)
-                self._connection.callback(self._sink.close)
-                self._sink.open_study(reopen=reopen)
-                self._check_cursor()
-                self._name_runs()
-                state.save()
-        except BaseException:
-            self.close()
-            raise
+        self._lock = FileLock(self._paths.index.with_suffix(f".{target.scope}.lock"))
+        self._connection, self._is_connected = ExitStack(), False
+        self._sink: Sink
+        self._labels: dict[str, str] = {}
+        self._abandoned = threading.Event()
+        self._delivered = 0
+        self._progressed: Callable[[int], object] = lambda _: None
 
-    def close(self) -> None:
+    def _connect(self, *, reopen: bool) -> None:
+        """Make the connection, unless it is there; ``reopen`` shows the study as running."""
+        if self._is_connected:
+            return
+        state = self._state
+        self._journal = self._connection.enter_context(JournalReader(self._journal_path))
+        with self._exclusive():
+            # What a place needs is imported here, in the thread that delivers.
+            sink = pkgutil.resolve_name(self.target.sink)
+            self._sink = sink(self._study, state, self._journal, self._paths, self.target)
+            self._connection.callback(self._sink.close)
+            self._sink.open_study(reopen=reopen)
+            self._check_cursor()
+            self._name_runs()
+            state.save()
+        self._is_connected = True
+
+    def _disconnect(self) -> None:
+        self._is_connected = False
         self._connection.close()
 
-    def deliver_rows(self) -> bool:
+    def _deliver_rows(self) -> bool:
         """Deliver one batch; return whether more may be left."""
         with self._exclusive():
             rows = self._journal.log_after(self._state.cursor, _ROWS_AT_ONCE)
             if rows:
                 self._send(rows)
         return len(rows) == _ROWS_AT_ONCE
-
-    def attach(self, path: Path) -> None:
-        """Upload a file to the study's own run, unless it is missing or there already."""
-        if path.exists():
-            with self._exclusive():
-                self._sink.attach(path)
-
-    def log_weights(self, weights: Sequence[FinalWeights]) -> None:
-        """Name the location of each trial's kept weights, and no others, and upload their files."""
-        with self._exclusive():
-            self._sink.log_weights(weights, self._should_stop)
-
-    def end_study(self) -> None:
-        """Mark the study's own run as ended."""
-        self._sink.end_study()
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -194,7 +174,7 @@ class Outbox:
         finished = set(state.refused)
         try:
             for key in [key for key in by_trial if key not in finished]:
-                if self._should_stop():
+                if self._abandoned.is_set():
                     break
                 self._send_run(trials[key], by_trial[key])
                 finished.add(key)
@@ -202,7 +182,8 @@ class Outbox:
             passed = list(takewhile(lambda row: row.key in finished, rows))
             if passed:
                 state.cursor, state.cursor_time = passed[-1].seq, passed[-1].time
-                self._passed(len(passed))
+                self._delivered += len(passed)
+                self._progressed(self._delivered)
             state.save()
 
     def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:

@@ -154,7 +154,8 @@ def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> Track
     manifest = study.manifest
     if not uri:
         uri = manifest.tracking_uri
-        if has_login() and uri.startswith("http"):
+        login = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+        if uri.startswith("http") and all(login):
             uri = uri.replace(f"://{HIDDEN}@", "://")
         if redact(named := os.environ.get(STORE_VARIABLE, "")) == uri:
             uri = named
@@ -165,11 +166,6 @@ def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> Track
                 "MLFLOW_TRACKING_PASSWORD"
             )
     return tracking_target(uri, home, manifest.experiment)
-
-
-def has_login() -> bool:
-    """Whether the environment names the user and password of tracking servers."""
-    return all(os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
 
 
 def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
@@ -221,7 +217,7 @@ class Refusal:
     why: str
 
 
-@dataclass(slots=True)
+@dataclass
 class StoreState:
     """How far a study's record is delivered to one store, and the ids of its runs there; saved in a
     file.
@@ -266,15 +262,11 @@ class StoreState:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             content = json.loads(self.file.read_text("utf-8"))
             content["refused"] = {key: Refusal(**it) for key, it in content["refused"].items()}
-            self._replace_by(StoreState(self.file, **content))
+            vars(self).update(vars(StoreState(self.file, **content)))
 
     def reset(self) -> None:
         """Forget the ids of runs and everything delivered."""
-        self._replace_by(StoreState(self.file))
-
-    def _replace_by(self, other: "StoreState") -> None:
-        for name in StoreState.__dataclass_fields__:
-            setattr(self, name, getattr(other, name))
+        vars(self).update(vars(StoreState(self.file)))
 
     def save(self) -> None:
         """Replace the file. Hold the store's lock meanwhile.

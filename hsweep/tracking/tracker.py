@@ -16,13 +16,12 @@ from hsweep.command_line import command
 from hsweep.errors import FencedError
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.manifest import Manifest
-from hsweep.record.provenance import usable_cores
 from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
+from hsweep.tracking.outbox import Outbox
 from hsweep.tracking.target import (
     FurtherTarget,
     Refusal,
-    StoreState,
     Target,
     TrackingTarget,
     describe,
@@ -33,13 +32,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.record.study import StudyFolder
-    from hsweep.tracking.outbox import Outbox
 
-_MIN_REST_SECONDS: Final = 5.0
-_MAX_REST_SECONDS: Final = 15.0
-_REST: Final = 100.0
-"""How many times longer than a delivery computed, on one of the cores, the next one waits, so that
-training keeps them: what comes meanwhile goes in the same few calls."""
+_FIRST_REST_SECONDS: Final = 5.0
+_REST_SECONDS: Final = 10.0
+"""Between two deliveries, so that training keeps the cores: what comes meanwhile goes in the same
+few calls."""
 _POLL_SECONDS: Final = 0.2
 _MAX_BACKOFF_SECONDS: Final = 60.0
 _CLOSING_ATTEMPTS: Final = 2
@@ -76,7 +73,7 @@ class TrackingSummary:
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
-class Tracker:
+class Tracker(Outbox):
     """Delivers a running study's log from a daemon thread.
 
     Nothing that goes wrong with the store reaches the study: it is tried again, less and less
@@ -94,21 +91,16 @@ class Tracker:
         study: Manifest,
         confirm: Callable[[], object] = lambda: None,
     ) -> None:
+        super().__init__(journal_path, target, study)
         self._confirm = confirm
-        self._journal_path, self.target, self._study = journal_path, target, study
-        self._state = StoreState.of(journal_path, target)
         name = f"hsweep-{target.title}"
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._hurried = threading.Event()  # training is over
         self._closing = threading.Event()
-        self._abandoned = threading.Event()
         self._attachments: deque[Path] = deque()
         self._weights: Sequence[FinalWeights] | None = None
         self._finish_seconds = _CLOSE_SECONDS
-        self._delivered = 0
-        self._progressed: Callable[[int], object] = lambda _: None
         self._error: str | None = None
-        self._outbox: Outbox | None = None
 
     def start(self) -> None:
         """Begin to deliver, a few seconds from now."""
@@ -220,9 +212,9 @@ class Tracker:
     def _serve(self) -> None:
         failures, closing_attempts = 0, _CLOSING_ATTEMPTS
         # Meanwhile a study that begins has the cores, of which importing MLflow takes one.
-        self._hurried.wait(_MIN_REST_SECONDS)
+        self._hurried.wait(_FIRST_REST_SECONDS)
         while closing_attempts and not self._abandoned.is_set():
-            is_closing, computed = self._closing.is_set(), time.thread_time()
+            is_closing = self._closing.is_set()
             closing_attempts -= is_closing
             try:
                 self._deliver(reopen=True, is_last=is_closing)
@@ -240,52 +232,30 @@ class Tracker:
                 self._error, failures = None, 0
                 if is_closing:
                     break
-                # By CPU time: waiting for a distant store takes nothing from the training.
-                seconds = rest_seconds(time.thread_time() - computed, usable_cores())
-                (self._closing if self._hurried.is_set() else self._hurried).wait(seconds)
+                (self._closing if self._hurried.is_set() else self._hurried).wait(_REST_SECONDS)
         self._disconnect()
 
     def _deliver(self, *, reopen: bool, is_last: bool) -> None:
         """Deliver a batch, or all there is once training is over."""
-        from hsweep.tracking.outbox import Outbox
-
         self._confirm()
-        outbox = self._outbox = self._outbox or Outbox(
-            self._journal_path,
-            self.target,
-            self._state,
-            self._study,
-            reopen=reopen,
-            should_stop=self._abandoned.is_set,
-            passed=self._count,
-        )
-        is_behind = outbox.deliver_rows()
+        self._connect(reopen=reopen)
+        is_behind = self._deliver_rows()
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
             self._confirm()
-            is_behind = outbox.deliver_rows()
+            is_behind = self._deliver_rows()
         # A trial has its run once its rows are delivered.
-        while self._attachments and not (is_behind or self._abandoned.is_set()):
-            outbox.attach(self._attachments[0])
-            self._attachments.popleft()
-        if self._weights is not None and not (is_behind or self._abandoned.is_set()):
-            outbox.log_weights(self._weights)
-            self._weights = None
+        if is_behind or self._abandoned.is_set():
+            return
+        with self._exclusive():
+            while self._attachments and not self._abandoned.is_set():
+                if (path := self._attachments[0]).exists():
+                    self._sink.attach(path)
+                self._attachments.popleft()
+            if self._weights is not None and not self._abandoned.is_set():
+                self._sink.log_weights(self._weights, self._abandoned.is_set)
+                self._weights = None
         if is_last and not self._abandoned.is_set():
-            outbox.end_study()
-
-    def _count(self, delivered: int) -> None:
-        self._delivered += delivered
-        self._progressed(self._delivered)
-
-    def _disconnect(self) -> None:
-        if self._outbox is not None:
-            self._outbox.close()
-        self._outbox = None
-
-
-def rest_seconds(computed: float, cores: int) -> float:
-    """Return how long to rest after a delivery that took so many CPU seconds."""
-    return min(max(_REST * computed / cores, _MIN_REST_SECONDS), _MAX_REST_SECONDS)
+            self._sink.end_study()
 
 
 def trackers_of(

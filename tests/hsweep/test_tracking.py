@@ -21,6 +21,7 @@ from mlflow_stores import (
     plan,
     recorded,
     report,
+    until,
 )
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
@@ -31,7 +32,7 @@ from hsweep.record.journal import Journal
 from hsweep.tracking import store
 from hsweep.tracking.contents import STUDY_ID, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
-from hsweep.tracking.tracker import TrackingSummary, rest_seconds
+from hsweep.tracking.tracker import TrackingSummary
 from hsweep.tracking.ui import LOCAL_UI, run_urls
 
 FINISHED = TrialStatus.FINISHED
@@ -424,37 +425,21 @@ class TestEachRecordOnce:
 
 
 class TestBesideTraining:
-    @pytest.mark.parametrize(
-        ("computed", "cores", "rest"),
-        [(0.0, 1, 5.0), (0.1, 1, 10.0), (0.1, 2, 5.0), (0.5, 64, 5.0), (4.0, 2, 15.0)],
-    )
-    def test_the_tracker_rests_in_proportion_to_what_a_delivery_computed(
-        self, computed: float, cores: int, rest: float
-    ) -> None:
-        assert rest_seconds(computed, cores) == pytest.approx(rest)
-
     @pytest.fixture
-    def rests(self, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    def rests(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Deliver one entry beside training and then rest for long."""
-        is_resting = threading.Event()
-
-        def long(computed: float, cores: int) -> float:
-            is_resting.set()
-            return 3600.0
-
         monkeypatch.setattr("hsweep.tracking.outbox._ROWS_AT_ONCE", 1)
-        monkeypatch.setattr("hsweep.tracking.tracker.rest_seconds", long)
-        monkeypatch.setattr("hsweep.tracking.tracker._MIN_REST_SECONDS", 0.0)
-        return is_resting
+        monkeypatch.setattr("hsweep.tracking.tracker._FIRST_REST_SECONDS", 0.0)
+        monkeypatch.setattr("hsweep.tracking.tracker._REST_SECONDS", 3600.0)
 
     @pytest.mark.parametrize("is_flushed", [True, False])
     def test_what_is_left_beside_training_is_delivered_when_training_is_over(
-        self, tracked: Tracked, rests: threading.Event, is_flushed: bool
+        self, tracked: Tracked, rests: None, is_flushed: bool
     ) -> None:
         tracked.trains("ab", range(1, 4), FINISHED)
         tracker = tracked.tracker()
         tracker.start()
-        assert rests.wait(60)
+        until(lambda: tracker.summary().delivered == 1)
         assert tracker.summary() == TrackingSummary(1, 9)
         if is_flushed:
             assert tracker.flush(wait_seconds=DEADLINE).pending == 0

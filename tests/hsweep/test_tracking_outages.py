@@ -2,14 +2,13 @@
 
 import contextlib
 import signal
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli_process import Workplace
-from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
+from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report, until
 
 from hsweep.design.trial import TrialStatus
 from hsweep.tracking.tracker import TrackingSummary
@@ -34,13 +33,6 @@ def line(server: Server) -> Iterator[Line]:
     """Leads to the server."""
     with contextlib.closing(Line(server.port)) as line:
         yield line
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_server_killed_and_restarted_while_the_study_runs(
