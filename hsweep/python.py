@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hsweep.planning.plan import Plan
     from hsweep.planning.prepare import Prepared
     from hsweep.record.study import StudyFolder as Record
-    from hsweep.running.options import RunOptions
 
 _WIDTH: Final = 120
 _AS_TEXT: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
@@ -118,7 +117,12 @@ def run(
     disable_telemetry()
     kinds = SweepOptions, RunOptions, StudyOptions
     sweep_options, run_options, beginning = options_from(options, *kinds)
-    _refuse_running_ray(run_options)
+    ray = sys.modules.get("ray")
+    if run_options.runner == "ray" and ray is not None and ray.is_initialized():
+        raise UserError(  # it would be taken over, and ended
+            "this process is connected to a Ray of its own, and a study starts one; call "
+            'ray.shutdown() first, or give runner="inline"'
+        )
     place, console = home_at(home), console_for(as_json=False)
     with sweep_file_of(sweep) as file:
         order = request(
@@ -140,16 +144,6 @@ def run(
             f"attempts raised in `{command('show', name, '--errors', home=place.root)}`"
         )
     return Study(record)
-
-
-def _refuse_running_ray(options: "RunOptions") -> None:
-    """Refuse to take over a Ray that this process uses for something else, and to end it."""
-    ray = sys.modules.get("ray")
-    if options.runner == "ray" and ray is not None and ray.is_initialized():
-        raise UserError(
-            "this process is connected to a Ray of its own, and a study starts one; call "
-            'ray.shutdown() first, or give runner="inline"'
-        )
 
 
 class Planned:

@@ -94,33 +94,27 @@ def handling(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Deadline:
-    """Ends this process some seconds after ``begin``, unless it is closed before.
+@contextlib.contextmanager
+def ending_late(end: Callable[[], object]) -> Iterator[Callable[[float], None]]:
+    """Yield a function for handlers of signals: some seconds after its first call ``end`` is called
+    in a thread, unless the block has ended before.
 
-    Its thread is there from the start: a handler of signals may have interrupted the start of
-    another thread, and would wait for itself if it started one.
-
-    Args:
-        end: called then, in the thread.
+    The thread is there from the start: a handler may have interrupted the start of another one, and
+    would wait for itself if it started a thread.
     """
+    seconds = queue.SimpleQueue[float]()  # in which a handler may always put
+    is_over = threading.Event()
 
-    def __init__(self, end: Callable[[], object]) -> None:
-        self._end, self._is_over = end, threading.Event()
-        self._begun = queue.SimpleQueue[float]()  # in which a handler may always put
-        threading.Thread(target=self._watch, name="deadline", daemon=True).start()
+    def watch() -> None:
+        if not is_over.wait(seconds.get()):
+            end()
 
-    def begin(self, seconds: float) -> None:
-        """Let time run; a second call changes nothing."""
-        self._begun.put(seconds)
-
-    def close(self) -> None:
-        """Let this process go on."""
-        self._is_over.set()
-        self._begun.put(0.0)
-
-    def _watch(self) -> None:
-        if not self._is_over.wait(self._begun.get()):
-            self._end()
+    threading.Thread(target=watch, name="deadline", daemon=True).start()
+    try:
+        yield seconds.put
+    finally:
+        is_over.set()
+        seconds.put(0.0)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final
+
+# Its isinstance evaluates no property, before Python 3.12 too: metrics may need data.
+from typing_extensions import Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import nn

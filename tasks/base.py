@@ -8,7 +8,10 @@ trial resumed from a checkpoint sees the batches it would have seen.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+# Its isinstance evaluates no property, before Python 3.12 too: metrics may need data.
+from typing_extensions import Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch

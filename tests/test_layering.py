@@ -50,7 +50,7 @@ OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
     "mlflow": ("hsweep/tracking/store.py", "hsweep/tracking/ui.py"),
     "wandb": ("hsweep/tracking/wandb_runs.py",),
-    "tensorboardX": ("hsweep/tracking/tensorboard_runs.py", "hsweep/training/own/events.py"),
+    "tensorboardX": ("hsweep/tracking/tensorboard_runs.py", "hsweep/training/own/rows.py"),
     "optuna": (
         *("hsweep/design/space.py", "hsweep/design/search.py"),
         *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/python.py"),
@@ -66,8 +66,8 @@ TORCH_AT_THE_TOP = (
     *(
         f"hsweep/training/{name}.py"
         for name in (
-            *("batches", "checkpoints", "devices", "division", "evaluation", "layers", "loop"),
-            *("memory", "micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
+            *("batches", "checkpoints", "devices", "division", "evaluation", "loop"),
+            *("micro_batches", "opening", "optimizers"),
             *("process_state", "rehearsal", "trial_run", "own/function"),
         )
     ),

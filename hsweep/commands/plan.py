@@ -71,7 +71,6 @@ def plan(
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
     from hsweep.commands.power import show_power
     from hsweep.planning.answerable import concerns_json, notes
-    from hsweep.planning.checking import check_trials
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.running.forecast import forecast
     from hsweep.running.progress import duration
@@ -85,6 +84,8 @@ def plan(
     expected = forecast(prepared.plan, home)
     checked = None
     if check:
+        from hsweep.training.rehearsal import check_trials
+
         refuse_unread_data(prepared.plan)
         checked = check_trials(prepared.plan.trials)
     if as_json:

@@ -259,6 +259,7 @@ class Coordinator:
             trial=trial,
             attempt=row.attempt,
             recorded_through=row.unit,
+            recorded_seconds=row.wall_seconds,
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.sweep.checkpoint_seconds,
             label=self._label(trial),

@@ -220,6 +220,7 @@ class Assignment:
         attempt: 1 for the first start; files of a later attempt replace those of an earlier one.
         recorded_through: the last unit whose report the record already holds (0: none); reports
             of later units that a checkpoint remembers are sent again.
+        recorded_seconds: training time at that report.
         checkpoints: URI or path of the folder that holds every trial's checkpoints.
         checkpoint_seconds: work at risk: the most training time between two checkpoints; where
             reports are further apart, each has one.
@@ -244,6 +245,7 @@ class Assignment:
     recorded_through: int
     checkpoints: str
     checkpoint_seconds: float
+    recorded_seconds: float = 0.0
     label: str = ""
     probe: Conditioning | None = None
     is_exclusive: bool = False

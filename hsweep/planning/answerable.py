@@ -62,15 +62,12 @@ def fixed_rate(plan: Plan) -> float | None:
 
     Of a user's training only an axis called ``lr`` or ``learning_rate`` tells.
     """
-    rates = {rate for trial in plan.trials for rate in _rates_of(trial)}
+    rates: set[float | None] = set()
+    for trial in plan.trials:
+        of_point = [trial.point[name] for name in _RATES if is_number(trial.point.get(name))]
+        is_users = isinstance(trial.task, UserTraining)
+        rates.update((of_point or [None]) if is_users else [trial.recipe.lr])
     return float(rate) if len(rates) == 1 and (rate := rates.pop()) is not None else None
-
-
-def _rates_of(trial: Trial) -> list[float | None]:
-    if not isinstance(trial.task, UserTraining):
-        return [trial.recipe.lr]
-    rates = [trial.point.get(name) for name in _RATES]
-    return [rate for rate in rates if is_number(rate)] or [None]
 
 
 def notes(plan: Plan) -> list[str]:

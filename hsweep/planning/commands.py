@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from hsweep.design.trial import Trial
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, shown, unknown_name
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
-from hsweep.training.own.arguments import arguments_of, fields_of, search_path
+from hsweep.training.own.process import arguments_of, fields_of, search_path
 
 _FOLDER: Final = Path("/folder-of-the-trial")
 _LONGEST_FIRST_LINE: Final = 256
@@ -30,18 +30,28 @@ def check_commands(trials: Sequence[Trial]) -> None:
     if not isinstance(task, UserTraining) or not isinstance(task.train, Command):
         return
     command, directory = task.train, Path(task.folder, task.train.folder)
+    # Replicates share their point.
+    trials = [*{id(trial.point): trial for trial in trials}.values()]
     _check_fields(command, trials)
     if not directory.is_dir():
         raise UserError(f"the command runs in {directory}, which is no folder; see folder=")
     pairs: set[tuple[str, str]] = set()
-    for trial in _one_of_each_point(trials):
+    for trial in trials:
         arguments = arguments_of(command, trial, _FOLDER)
         fill(command.resume, fields_of(trial, _FOLDER))
-        program, script = _program_and_script(command, arguments)
+        if not arguments or not arguments[0]:
+            raise UserError(f"a command begins with a program; {shown(command.template)} has none")
+        program = arguments[0]
+        scripts = (word for word in arguments[1:] if word.endswith(".py") and word[0] != "-")
+        script = next(scripts, "")
         if (program, script) not in pairs:
             pairs.add((program, script))
             _check_program(program, directory)
-            _check_script(script, directory)
+            if script and not (directory / script).is_file():
+                raise UserError(
+                    f"the command's script {shown(script)} is not in {directory}, where the "
+                    "command runs; give its path from there, or say folder="
+                )
             for word in arguments[1:]:
                 if word.endswith(".sh"):
                     _check_first_line(directory / word)
@@ -50,7 +60,7 @@ def check_commands(trials: Sequence[Trial]) -> None:
 
 def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
     fields = fields_of(trials[0], _FOLDER).keys() - trials[0].point.keys() | {"resume"}
-    axes = {axis for trial in _one_of_each_point(trials) for axis in trial.point}
+    axes = {axis for trial in trials for axis in trial.point}
     if reserved := axes & {"folder", "resume", "processes"}:
         raise UserError(
             f"{{{min(reserved)}}} in a command is no axis but what the trial is given; call the "
@@ -60,7 +70,7 @@ def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
     for name in sorted(fields_used - fields):
         if name not in axes:
             raise unknown_name("field in the command", name, fields | axes)
-        for trial in _one_of_each_point(trials):
+        for trial in trials:
             if name not in trial.point:
                 raise UserError(
                     f"the command's field {{{name}}} has no value at {point_label(trial.point)}; "
@@ -79,7 +89,7 @@ def _check_axes(command: Command, trials: Sequence[Trial]) -> None:
     """Refuse points that the command trains alike: their results would differ by chance alone."""
     fields_used = fields_in(command.template)
     alike: dict[tuple[str, ...], Trial] = {}
-    for trial in _one_of_each_point(trials):
+    for trial in trials:
         key = tuple(repr(trial.point[axis]) for axis in trial.point if axis in fields_used)
         other = alike.setdefault(key, trial)
         if other is not trial:
@@ -89,19 +99,6 @@ def _check_axes(command: Command, trials: Sequence[Trial]) -> None:
                 f"{point_label(other.point, axes)} and {point_label(trial.point, axes)} would be "
                 f"trained alike; name every axis in it: {shown(command.template)}"
             )
-
-
-def _one_of_each_point(trials: Iterable[Trial]) -> Iterable[Trial]:
-    # Replicates share their point.
-    return {id(trial.point): trial for trial in trials}.values()
-
-
-def _program_and_script(command: Command, arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the program and the first Python file among its arguments, empty without one."""
-    if not arguments or not arguments[0]:
-        raise UserError(f"a command begins with a program; {shown(command.template)} has none")
-    scripts = (word for word in arguments[1:] if word.endswith(".py") and word[0] != "-")
-    return arguments[0], next(scripts, "")
 
 
 def _check_program(program: str, directory: Path) -> None:
@@ -136,11 +133,3 @@ def _check_first_line(file: Path, *, is_program: bool = False) -> None:
         return
     if b"\0" not in line:
         raise UserError(f"the command cannot run {file}, which {problem}")
-
-
-def _check_script(script: str, directory: Path) -> None:
-    if script and not (directory / script).is_file():
-        raise UserError(
-            f"the command's script {shown(script)} is not in {directory}, where the command runs; "
-            "give its path from there, or say folder="
-        )

@@ -182,9 +182,12 @@ def carried_over(
 
     planner, carried = Planner(plan), []
     for extension in extensions:
-        entries = [(_place_of(entry), entry) for entry in staying(extension["trials"])]
-        trials = _add_places(planner, (place for place, _ in entries))
-        stay = [{**entry, "key": trials[place].key} for place, entry in entries if place in trials]
+        entries = {
+            (recorded_point(entry["point"]), int(entry["replicate"]), int(entry["budget"])): entry
+            for entry in staying(extension["trials"])
+        }
+        trials = _add_places(planner, entries)
+        stay = [{**entry, "key": trials[at].key} for at, entry in entries.items() if at in trials]
         carried.append({**extension, "trials": stay})
     return planner.whole_plan(), carried
 
@@ -209,10 +212,6 @@ def _add_places(
         (trial.point, trial.replicate, trial.budget.amount): trial
         for trial in planner.trials.values()
     }
-
-
-def _place_of(entry: _Entry) -> _Place:
-    return recorded_point(entry["point"]), int(entry["replicate"]), int(entry["budget"])
 
 
 def _at_own_budget(missing: Missing, rows: Sequence[TrialRow], sweep: Sweep) -> tuple[_Runs, str]:

@@ -216,15 +216,13 @@ def _version(package: str) -> str:
         return ""
 
 
+# Reads what every installed package holds, which takes some tenths of a second.
+_by_import_name: Final = cache(importlib.metadata.packages_distributions)
+
+
 @cache
 def _packages(library: str) -> tuple[str, ...]:
     """Return the packages that an import name comes from."""
     if _version(library):
         return (library,)
     return tuple(dict.fromkeys(_by_import_name().get(library, ())))
-
-
-@cache
-def _by_import_name() -> Mapping[str, list[str]]:
-    # Reads what every installed package holds, which takes some tenths of a second.
-    return importlib.metadata.packages_distributions()

@@ -6,7 +6,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.question import Lean
@@ -18,7 +17,6 @@ from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import UserError, format_error
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.code import (
-    Code,
     code_of,
     code_of_script,
     named_code,
@@ -28,17 +26,18 @@ from hsweep.planning.commands import check_commands
 from hsweep.planning.function_models import model_at
 from hsweep.planning.identity import Accepted, content_hash, describe, key_of, parts_of
 from hsweep.planning.options import Limits, violation
-from hsweep.planning.recipes import check_recipe, with_task_settings
 from hsweep.planning.user_code import (
     ImpossiblePointError,
     call_user_code,
     check_kinds,
     check_metrics,
+    check_recipe,
     count_model,
     described_cost,
     evaluated,
     too_few_tokens,
     with_deciding_metric,
+    with_task_settings,
 )
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
@@ -303,8 +302,14 @@ class Planner:
             ("counts", self._hash_of(model)), lambda: self._counts_of(model)
         )
         if sweep.keep != "none":
+            # A file of weights cannot hold a state that is no tensor.
+            from hsweep.training.weights import plain_tensors
+
             self._compute_once(
-                ("weights", type(model)), lambda: count_model(_check_can_be_kept, model)
+                ("weights", type(model)),
+                lambda: count_model(
+                    lambda it: plain_tensors(build_on_meta(it).state_dict()), model
+                ),
             )
         if too_few := call_user_code("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
@@ -359,8 +364,14 @@ class Planner:
         content: dict[str, Any]
         if isinstance(task, UserTraining):
             content = {"point": dict(point), task.part: task}
-            code = {TRAINING_PARTS[task.part]: self._code_of_user(task, point)}
-            code["training_code"] = training_code(of_user=True)
+            if isinstance(task.train, Command):
+                folder = Path(task.folder, task.train.folder)
+                # They can depend on the point.
+                named = named_code(task.train, folder, point)
+                own = self._compute_once(("script", named), lambda: code_of_script(named, folder))
+            else:
+                own = code_of(task.train, self._plan.sweep_module)
+            code = {TRAINING_PARTS[task.part]: own, "training_code": training_code(of_user=True)}
         else:
             content = {"model": model, "task": task, "recipe": recipe}
             code = {
@@ -371,15 +382,6 @@ class Planner:
         data = ("data", self._hash_of(task))
         fingerprint = self._compute_once(data, lambda: self._fingerprint_of(task))
         return parts_of(content, code, fingerprint, hashed)
-
-    def _code_of_user(self, task: UserTraining, point: Point) -> Code:
-        """Return the code behind a user's training; the files that a command names can depend on
-        the point."""
-        if not isinstance(task.train, Command):
-            return code_of(task.train, self._plan.sweep_module)
-        folder = Path(task.folder, task.train.folder)
-        named = named_code(task.train, folder, point)
-        return self._compute_once(("script", named), lambda: code_of_script(named, folder))
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         is_checked = isinstance(model, ModelConfig) and not isinstance(model, FunctionModel)
@@ -415,20 +417,7 @@ class Planner:
         return entry[1]
 
 
-def _check_can_be_kept(model: Any) -> None:
-    """Refuse a model with a state that is no tensor: a file of weights cannot hold it.
-
-    Raises:
-        UserError: names the part that is no tensor.
-    """
-    from hsweep.training.weights import plain_tensors
-
-    plain_tensors(build_on_meta(model).state_dict())
-
-
-@cache
-def _hash_of_budget(budget: Budget) -> str:
-    return content_hash(budget)
+_hash_of_budget: Final = cache(content_hash)
 
 
 @cache

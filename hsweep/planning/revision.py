@@ -107,24 +107,27 @@ class Revision:
         lines = [f"{now} trials, {self.num_before} before"]
         if self.remaining:
             lines.append(f"kept       {len(self.remaining)} ({_statuses(self.remaining)})")
-
-        def add(group: str, trials: Sequence[_AnyTrial], about: str) -> None:
-            if trials:
-                examples = _examples(trials, varying)
-                lines.append(f"{group:<9}  {len(trials)}{about}: {examples}")
-
-        add("restored", self.restored, f" ({_statuses(self.restored)})")
-        add("new", [trial for trial, _ in groups["new"]], "")
         ways = Counter(continuation.how for continuation in self.extended)
         text = ", ".join(f"{number} {way}" for way, number in ways.items())
-        about = f" with a budget of {self.plan.sweep.budget} ({text})"
-        add("extended", [continuation.trial for continuation in self.extended], about)
+        longer = f" with a budget of {self.plan.sweep.budget} ({text})"
         previous = {continuation.previous.key for continuation in self.extended}
-        before = len(lines)
-        for why, rows in self.removed.items():
-            rows = [row for row in rows if row.key not in previous]
-            add("orphaned", rows, f" ({_statuses(rows)}), {why}")
-        if len(lines) > before:
+        orphaned = {
+            why: [row for row in rows if row.key not in previous]
+            for why, rows in self.removed.items()
+        }
+        entries: list[tuple[str, Sequence[_AnyTrial], str]] = [
+            ("restored", self.restored, f" ({_statuses(self.restored)})"),
+            ("new", [trial for trial, _ in groups["new"]], ""),
+            ("extended", [continuation.trial for continuation in self.extended], longer),
+            *(("orphaned", o, f" ({_statuses(o)}), {why}") for why, o in orphaned.items()),
+        ]
+        for group, some, about in entries:
+            labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in some))
+            rest = f", ... ({len(labels)} points)" if len(labels) > _EXAMPLES else ""
+            if some:
+                examples = ", ".join(labels[:_EXAMPLES])
+                lines.append(f"{group:<9}  {len(some)}{about}: {examples}{rest}")
+        if any(orphaned.values()):
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
                 "planned again."
@@ -204,8 +207,11 @@ def _removed(
     removed: dict[str, list[TrialRow]] = {}
     for row in rows:
         point = recorded_point(row.point)
-        if row.key in other_budget:
-            why = _why_of_another_budget(other_budget[row.key], plan)
+        if (continued := other_budget.get(row.key)) is not None:
+            again = continued.why and f", and it is trained from the start: {continued.why}"
+            is_longer = continued.status is not None
+            how = "extended to a budget of" if is_longer else "its budget is now"
+            why = f"{how} {plan.sweep.budget}{again}"
         elif (point, row.replicate) in by_place:
             like = at_budget.get((point, row.replicate, row.budget), by_place[point, row.replicate])
             why = _what_changed(row, like, plan, files)
@@ -215,14 +221,6 @@ def _removed(
             why = _NOT_A_REPLICATE if point in points else NOT_IN_SPACE
         removed.setdefault(why, []).append(row)
     return removed
-
-
-def _why_of_another_budget(continuation: Continuation, plan: Plan) -> str:
-    if continuation.status is not None:
-        return f"extended to a budget of {plan.sweep.budget}"
-    why = continuation.why
-    again = f", and it is trained from the start: {why}" if why else ""
-    return f"its budget is now {plan.sweep.budget}{again}"
 
 
 def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
@@ -344,9 +342,3 @@ def _statuses(trials: Iterable[_AnyTrial]) -> str:
         str(row.status).replace("_", " ") for row in trials if isinstance(row, TrialRow)
     )
     return ", ".join(f"{number} {status}" for status, number in counts.items())
-
-
-def _examples(trials: Iterable[_AnyTrial], varying: tuple[str, ...]) -> str:
-    labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in trials))
-    examples = ", ".join(labels[:_EXAMPLES])
-    return examples if len(labels) <= _EXAMPLES else f"{examples}, ... ({len(labels)} points)"

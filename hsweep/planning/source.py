@@ -26,6 +26,7 @@ _INLINE: Final = "<inline>"
 _SWEEP: Final = "SWEEP"
 _ASSIGNMENTS: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 _BRANCHES: Final = (ast.If, ast.Try)
+_DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING: Final = (
     *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
     *(*_ASSIGNMENTS, ast.Pass, ast.Raise),
@@ -115,12 +116,9 @@ def _source(path: Path, _mtime_ns: int, _size: int, package: str) -> Source:
 
 @functools.lru_cache(maxsize=16)
 def _statements(path: Path, _mtime_ns: int, _size: int) -> tuple[Statement, ...]:
-    body = _parsed(path).body
-    return tuple(statements_of((node, "") for node in body if not _is_main_guard(node)))
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
+    guard = "if __name__ =="
+    body = (node for node in _parsed(path).body if not ast.unparse(node).startswith(guard))
+    return tuple(statements_of((node, "") for node in body))
 
 
 def _described(nodes: Iterable[ast.stmt], package: str = "") -> Source:
@@ -140,17 +138,12 @@ def _parsed(path: Path) -> ast.Module:
             nodes = [
                 part for child in block for part in (child.orelse if _is_unseen(child) else [child])
             ]
-            if field == "body" and _has_docstring(node):
+            if field == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, False):
                 nodes = nodes[1:]
             if field == "body" and not nodes and node is not tree:
                 nodes = [ast.Pass()]
             setattr(node, field, nodes)
     return tree
-
-
-def _has_docstring(node: ast.AST) -> bool:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None
 
 
 def _is_unseen(node: ast.stmt) -> bool:

@@ -1,11 +1,11 @@
-"""Calls a sweep's functions and objects, which may fail in any way or be of a wrong type."""
+"""Calls a sweep's functions and objects, which may fail in any way, be of a wrong type, or ask for
+what task, model, device or libraries do not have."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
-from functools import cache
-from inspect import getattr_static
-from typing import Any, Final, TypeVar, cast
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, TypeVar
 
+from hsweep.design.budget import Budget
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import Goal, Scale
@@ -15,6 +15,7 @@ from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Cost
 from hsweep.errors import UserError, format_error, shown, unknown_name
+from hsweep.planning.identity import content_hash
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.conditioning import is_probed
 from models.counts import counts_of
@@ -30,9 +31,12 @@ _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "recipe": ((Recipe,), "a Recipe"),
     "resources": ((Resources,), "a Resources"),
 }
-_MISSING: Final = object()
 _VALUES: Final = {"goal": ("min", "max"), "scale": ("error", "accuracy", "loss", "count")}
 """What a metric may declare."""
+
+_OF_TASKS: Final = ("label_smoothing", "mixup", "cutmix")
+"""Fields of a recipe that are settings of the task."""
+_BUILT_IN: Final = ("adamw", "sgd")
 
 Result = TypeVar("Result")
 
@@ -106,7 +110,7 @@ def check_kinds(**values: Any) -> None:
     """
     for part, value in values.items():
         kinds, is_a = _KINDS[part]
-        if not any(_is_a(value, kind) for kind in kinds):
+        if isinstance(value, type) or not isinstance(value, kinds):
             raise UserError(
                 f"the sweep's {part} must be {is_a}, or a function of the point that returns one; "
                 f"got {shown(value)}"
@@ -224,27 +228,74 @@ def too_few_tokens(task: Task, model: AnyModelConfig) -> str:
     )
 
 
-def _is_a(value: Any, kind: type) -> bool:
-    """Whether ``value`` is of the class ``kind``, or has every attribute of the protocol ``kind``.
+def with_task_settings(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
+    """Move the recipe's settings of the task from the recipe to the task; return both.
 
-    Unlike isinstance with a protocol it evaluates no property: a task's metrics may need its data.
+    So a setting given in the recipe or in the task makes the same trial.
+
+    Raises:
+        UserError: the task has no such setting.
+        ValueError: the task refuses the value.
     """
-    if not getattr(kind, "_is_protocol", False):
-        return isinstance(value, kind)
-    if isinstance(value, type):
-        return False
-    return all(
-        getattr_static(value, name, _MISSING) is not _MISSING
-        for name in _not_of_class(kind, cast(Hashable, type(value)))
-    )
+    values = {name: getattr(recipe, name) for name in _OF_TASKS}
+    values = {name: value for name, value in values.items() if value is not None}
+    if not values:
+        return task, recipe
+    has: list[str] = [field.name for field in fields(task)] if is_dataclass(task) else []
+    for name, value in values.items():
+        if name not in has:
+            raise UserError(
+                f"the recipe says {name}={value:g}, and the task {task.name!r} has no such "
+                f"setting; leave it out, or give the task's class a field {name!r} that it trains "
+                "by"
+            )
+    result: Any = replace(task, **values)  # type: ignore[type-var]
+    return result, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
 
 
-@cache
-def _not_of_class(protocol: type, kind: Hashable) -> tuple[str, ...]:
-    """Return the attributes of a protocol that not every object of a class has by its class."""
-    assert isinstance(kind, type)
-    return tuple(
-        name
-        for name in dir(protocol)
-        if not name.startswith("_") and not any(name in vars(base) for base in kind.__mro__)
-    )
+def check_recipe(
+    recipe: Recipe,
+    model: AnyModelConfig,
+    resources: Resources,
+    budget: Budget,
+    once: Callable[[Hashable, Callable[[], None]], None],
+) -> None:
+    """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
+
+    Args:
+        once: runs work unless it has run under the same name before.
+
+    Raises:
+        UserError: with what is missing.
+    """
+    if recipe.warmup_steps and budget.unit == "seconds":
+        raise UserError(
+            f"warmup_steps={recipe.warmup_steps} counts steps, and how many a budget of "
+            f"{budget} holds is not known beforehand: give warmup_fraction, or a budget in "
+            "epochs or steps"
+        )
+    if budget.unit == "steps" and recipe.warmup_steps >= budget.rungs[0].amount:
+        raise UserError(
+            f"warmup_steps={recipe.warmup_steps} leave nothing of a budget of "
+            f"{budget.rungs[0]}: give fewer"
+        )
+    if recipe.precision == "tf32" and not resources.gpus:
+        raise UserError(
+            "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "
+            "where it would be float32: set gpus=1, or precision='float32'"
+        )
+    if recipe.optimizer not in _BUILT_IN or recipe.optimizer_args:
+        optimizer = ("optimizer", recipe.optimizer, content_hash(recipe.optimizer_args))
+        from hsweep.training.optimizers import check_optimizer
+
+        once(optimizer, lambda: check_optimizer(recipe))
+    if recipe.layer_decay is not None:
+        once(("layers", content_hash(model)), lambda: _check_layers(model))
+
+
+def _check_layers(model: AnyModelConfig) -> None:
+    from hsweep.training.optimizers import layers_of
+    from models.meta_build import without_numbers
+
+    with without_numbers():
+        layers_of(model.build())

@@ -14,10 +14,9 @@ from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart, placem
 from hsweep.ray_tune.peers import Peers, own_place
 from hsweep.ray_tune.pickling import name_definitions
 from hsweep.signals import not_in_forks
-from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.train import train
-from hsweep.training.worker_queue import WorkerQueue
+from hsweep.training.worker_queue import HangWatch, WorkerQueue
 from hsweep.workspace import set_up_worker
 
 _NODE_LABEL: Final = "ray.io/node-id"

@@ -22,8 +22,7 @@ from ray.exceptions import (
 from hsweep.design.trial import Assignment
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.nodes import alive_nodes, on_node
-from hsweep.training.hanging import START_SECONDS, hang_file
-from hsweep.training.worker_queue import EndedProcess
+from hsweep.training.worker_queue import START_SECONDS, EndedProcess, hang_file
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (

@@ -29,7 +29,7 @@ from hsweep.secrets import redact
 from hsweep.training.run import CannotGoOnError, Channel
 from hsweep.training.train import train
 from hsweep.training.worker_queue import EndedProcess, Failure, TrialError
-from hsweep.training.world import connected, find_store, open_store
+from hsweep.training.world import connected, find_store
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""
@@ -97,7 +97,7 @@ class Peers:
         ]
         self._places = [actor.place.remote() for actor in self._actors]
         self._host = ray.util.get_node_ip_address()
-        self._store = open_store(self._host)
+        self._store = find_store(self._host)
         self._numbers = itertools.count()
 
     def train(self, assignment: Assignment, channel: Channel, interrupt: Interrupt) -> None:

@@ -17,8 +17,7 @@ from hsweep.design.trial import Assignment, Resources
 from hsweep.ray_tune.messages import Place, WorkerStart
 from hsweep.ray_tune.private import actor_of
 from hsweep.ray_tune.roster import Roster
-from hsweep.training.hanging import START_SECONDS
-from hsweep.training.worker_queue import ENDING_SECONDS
+from hsweep.training.worker_queue import ENDING_SECONDS, START_SECONDS
 
 AHEAD_SECONDS: Final = 0.5
 """Seconds of work that a worker has waiting."""

@@ -207,8 +207,9 @@ class Reuse:
         changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
         for key, result in results.items():
             with contextlib.suppress(*_UNREADABLE):
-                if self.manifest.keep != "none":
-                    self._copy_weights(key, result)
+                weights, file = result.source.study.weights(), (result.row.key, result.row.attempt)
+                if self.manifest.keep != "none" and file in weights.sizes():
+                    self.study.weights().take(weights, file, (key, 0))
             trained_by = result.row.reused_from or result.source.study.name
             entries = self.journal.adoption_entries(
                 key,
@@ -229,11 +230,6 @@ class Reuse:
             acceptance({}, len(change), merged_changes(change), what=study)
             for study, change in changes.items()
         ]
-
-    def _copy_weights(self, key: str, result: _Result) -> None:
-        folder, file = result.source.study.weights(), (result.row.key, result.row.attempt)
-        if file in folder.sizes():
-            self.study.weights().take(folder, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; empty if any is missing."""

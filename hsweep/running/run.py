@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from hsweep.errors import UserError
 from hsweep.garbage import collect_as_usual
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
-from hsweep.planning.checking import check_trials
 from hsweep.planning.code import files_of
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
@@ -49,7 +48,7 @@ from hsweep.running.reuse import Reuse, trains_all_itself
 from hsweep.signals import (
     EXIT_INTERRUPTED,
     EXIT_UNFINISHED,
-    Deadline,
+    ending_late,
     explain_interrupt,
     handling,
     leave_terminal,
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED: Final = "interrupted"
 _TERMINATED: Final = "SIGTERM"
+_LATE: Final = "the time to end (--grace) is over"
 _SHARE_OF_TRIALS: Final = 0.8
 """The part of ``--grace`` in which trials have to end; the rest is for the driver's own end."""
 _LAST_SECONDS: Final = 1.0
@@ -117,6 +117,9 @@ def run(
         )
     refuse_unusable(options.track)
     if options.check and change.new:
+        # Torch and the loop, seconds of importing where nothing is tried out.
+        from hsweep.training.rehearsal import check_trials
+
         for line in check_trials(change.new).lines():
             console.print(line, soft_wrap=True)
     home.create()
@@ -141,7 +144,7 @@ def run(
         with (
             change.recorded(home) as (study, journal),
             # Also the last copy of the record has to be made in time.
-            contextlib.closing(Deadline(functools.partial(_leave_late, study))) as deadline,
+            ending_late(functools.partial(_leave, _LATE, study, EXIT_UNFINISHED)) as deadline,
             mirroring(study, journal, _code_files(change), console),
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
             offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
@@ -275,7 +278,7 @@ def _train(
     runner: Runner,
     console: Console,
     conclude: Conclude,
-    deadline: Deadline | None,
+    deadline: Callable[[float], None] | None,
 ) -> Outcome:
     """Train the unfinished trials of a study that is held, then answer it.
 
@@ -429,7 +432,7 @@ def _stopping_on_signals(
     study: StudyFolder,
     progress: Progress,
     grace: float,
-    deadline: Deadline | None,
+    deadline: Callable[[float], None] | None,
 ) -> Iterator[None]:
     """Let the first signal end the study cleanly, and a second interrupt at once. A hangup, unless
     it is ignored (``nohup``), is an interrupt too.
@@ -456,7 +459,7 @@ def _stopping_on_signals(
         if is_termination:
             coordinator.ending_seconds = _SHARE_OF_TRIALS * grace
             if deadline is not None:
-                deadline.begin(max(0.0, grace - _LAST_SECONDS))
+                deadline(max(0.0, grace - _LAST_SECONDS))
         coordinator.request_stop(_TERMINATED if is_termination else _INTERRUPTED)
         if not progress.is_live:
             cause = f"SIGTERM, with {grace:g} s to end: " if is_termination else ""
@@ -470,10 +473,6 @@ def _leave(why: str, study: StudyFolder, code: int) -> None:
     """End this process here, with all reports on record."""
     os.write(2, f"\n{why}; go on by: {resume_line(study)}\n".encode())
     os._exit(code)
-
-
-def _leave_late(study: StudyFolder) -> None:
-    _leave("the time to end (--grace) is over", study, EXIT_UNFINISHED)
 
 
 def _write_tables(study: StudyFolder) -> str:

@@ -151,18 +151,6 @@ class MlflowRuns(Sink):
         self._active.add(run_id)
         return run_id
 
-    def _create_trial(self, trial: TrialRow, label: str, started: float) -> str:
-        tags = {
-            "mlflow.parentRunId": self._state.runs[PARENT],
-            "hsweep.trial": trial.key,
-            "hsweep.status": TrialStatus.RUNNING.value,
-        }
-        if trial.stratum:
-            tags["hsweep.stratum"] = trial.stratum
-        if trial.replicate < self._study.scouts:
-            tags["hsweep.role"] = "scout"
-        return self._create(trial.key, label, tags, started)
-
     def name_runs(self, trials: Sequence[TrialRow]) -> None:
         """Save a view with the axes that differ among the trials once: a user may change or delete
         it."""
@@ -182,7 +170,15 @@ class MlflowRuns(Sink):
     def send(self, trial: TrialRow, label: str, rows: Sequence[LogRow]) -> None:
         run_id = self._state.runs.get(trial.key)
         is_new = run_id is None
-        run_id = run_id or self._create_trial(trial, label, rows[0].time)
+        if run_id is None:
+            tags = {
+                "mlflow.parentRunId": self._state.runs[PARENT],
+                "hsweep.trial": trial.key,
+                "hsweep.status": TrialStatus.RUNNING.value,
+                **({"hsweep.stratum": trial.stratum} if trial.stratum else {}),
+                **({"hsweep.role": "scout"} if trial.replicate < self._study.scouts else {}),
+            }
+            run_id = self._create(trial.key, label, tags, rows[0].time)
         if run_id not in self._active:
             return
         changes = [row for row in rows if row.kind == "status"]

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from hsweep.training.batches import mapped, part_alone
-from hsweep.training.memory import is_out_of_memory
+from hsweep.training.devices import is_out_of_memory
 from hsweep.training.storage import Store
 
 _NAME: Final = re.compile(r"\d{9}(?:\.\d{9})?-(?P<attempt>\d{5})-[0-9a-f]{16}\.pt")

@@ -12,9 +12,8 @@ from torch import nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import shown
-from hsweep.training.devices import wait_for
+from hsweep.training.devices import is_out_of_memory, wait_for
 from hsweep.training.division import evaluation_share
-from hsweep.training.memory import is_out_of_memory
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divide_evaluation
 

@@ -12,15 +12,21 @@ from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import OutOfMemory, Report
+from hsweep.training.batches import prefetched, queue_limit
 from hsweep.training.compiled import compiled, is_graphed
-from hsweep.training.devices import wait_for, within_share
+from hsweep.training.devices import (
+    DoesNotFitError,
+    fitting,
+    held_at_most,
+    wait_for,
+    with_room,
+    within_share,
+)
 from hsweep.training.division import Division, from_rank, own_seed
 from hsweep.training.evaluation import evaluate, latency, mean_loss
-from hsweep.training.memory import DoesNotFitError, fitting, held_at_most, with_room
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import TrainingSetup, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate, step_at
-from hsweep.training.prefetch import prefetched, queue_limit
 from hsweep.training.process_state import random_states, seed_all, set_random_states
 from hsweep.training.run import CannotGoOnError
 from hsweep.training.trial_run import Pause, TrialRun, now

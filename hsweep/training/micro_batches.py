@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from hsweep.design.trial import Trial
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
-from hsweep.training.devices import seed_torch
+from hsweep.training.devices import DoesNotFitError, fitting, release, seed_torch
 from hsweep.training.division import Division, own_seed, sum_gradients
-from hsweep.training.memory import DoesNotFitError, fitting, release
 from hsweep.training.opening import TrainingSetup, has_batch_statistics
 from tasks.base import Batch, Divisible, TaskData
 

@@ -5,11 +5,15 @@ not to be compiled. That import takes nearly as long as torch's own, in every wo
 optimizer is compiled. So the same methods are called without what surrounds them.
 """
 
-import contextlib
+import copy
 import functools
+import importlib
 import inspect
+import io
+import itertools
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,8 +21,7 @@ import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.errors import UserError, unknown_name
-from hsweep.training.layers import layers_of
+from hsweep.errors import UserError, format_error, unknown_name
 
 _MATRICES_ALONE: Final = frozenset({"muon"})
 """Optimizers of torch.optim that take no other weights; timm's of that name do."""
@@ -59,22 +62,70 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_scale"] if "lr_scale" in group else lr
 
 
-def check_arguments(recipe: Recipe) -> None:
-    """Refuse an optimizer that no library has, and arguments that it does not take.
+def check_optimizer(recipe: Recipe) -> None:
+    """Refuse an optimizer that does not exist or take its arguments, that cannot update usual
+    weights by their gradients alone, or that does not go on from a checkpoint as if it had never
+    stopped: it is tried out on a small model.
 
     Raises:
-        UserError: with the names there are.
+        UserError: says why the optimizer is refused.
     """
-    _, known = _maker_of(recipe.optimizer)
-    for name in recipe.optimizer_args:
-        if known is not None and name not in known:
-            kind = f"argument of the optimizer {recipe.optimizer!r}"
-            raise unknown_name(kind, name, known - _OURS)
+    name, (_, known) = recipe.optimizer, _maker_of(recipe.optimizer)
+    for argument in recipe.optimizer_args:
+        if known is not None and argument not in known:
+            raise unknown_name(f"argument of the optimizer {name!r}", argument, known - _OURS)
     if recipe.weight_decay and known is not None and "weight_decay" not in known:
         raise UserError(
-            f"the optimizer {recipe.optimizer!r} has no weight decay; leave weight_decay="
+            f"the optimizer {name!r} has no weight decay; leave weight_decay="
             f"{recipe.weight_decay:g} out, or choose another"
         )
+    recipe = replace(recipe, layer_decay=None)
+    with torch.random.fork_rng(devices=[]):
+        # Weights of one to four dimensions.
+        layers = nn.Conv2d(2, 4, 2), nn.Flatten(), nn.Linear(4, 3), nn.LayerNorm(3)
+        model = nn.Sequential(*layers)
+        try:
+            optimizer = build_optimizer(model, recipe)
+            if hasattr(optimizer, "eval"):
+                raise UserError(
+                    f"the optimizer {name!r} evaluates other weights than it trains, which is not "
+                    "done here; choose another (ema= averages weights)"
+                )
+            _update_some(model, optimizer, seed=0)
+            resumed = copy.deepcopy(model)
+            other = build_optimizer(resumed, recipe)
+            torch.save(optimizer.state_dict(), content := io.BytesIO())
+            other.load_state_dict(torch.load(io.BytesIO(content.getvalue()), weights_only=True))
+            _update_some(model, optimizer, seed=1)
+            _update_some(resumed, other, seed=2)
+        except UserError:
+            raise
+        except Exception as error:
+            arguments = f" with {dict(recipe.optimizer_args)}" if recipe.optimizer_args else ""
+            raise UserError(
+                f"the optimizer {name!r}{arguments} cannot be used: {format_error(error)}"
+            ) from error
+    pairs = zip(model.parameters(), resumed.parameters(), strict=True)
+    if not all(torch.equal(first, another) for first, another in pairs):
+        raise UserError(
+            f"the optimizer {name!r} does not go on from a checkpoint as if it had not stopped, so "
+            "a trial would depend on where it was interrupted; choose another"
+        )
+
+
+def _update_some(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    """Update the model three times on examples that are always the same.
+
+    Args:
+        seed: of the random numbers that the optimizer may draw.
+    """
+    torch.manual_seed(seed)
+    for number in range(3):
+        generator = torch.Generator().manual_seed(number)
+        images, targets = (torch.randn(6, *n, generator=generator) for n in ((2, 2, 2), (3,)))
+        optimizer.zero_grad()
+        (model(images) - targets).square().mean().backward()
+        step_at(optimizer, 0.01 / (1 + number))
 
 
 def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
@@ -111,12 +162,10 @@ def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozense
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
         return kind, _arguments(kind)
-    with _no_deepspeed():
-        import pytorch_optimizer
-
-    others = pytorch_optimizer.get_supported_optimizers()
+    of_others = _pytorch_optimizer()
+    others = of_others.get_supported_optimizers()
     if name in others and name not in ALSO_TIMMS:
-        kind = pytorch_optimizer.load_optimizer(name)
+        kind = of_others.load_optimizer(name)
         # These take any argument and pass over what they do not know.
         return kind, _named(kind)
     # timm imports torchvision, which does not import beside every build of torch.
@@ -137,23 +186,18 @@ def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozense
     return functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind)
 
 
-@contextlib.contextmanager
-def _no_deepspeed() -> Iterator[None]:
-    """Answer in place of transformers, meanwhile, that DeepSpeed shards no weights.
-
-    pytorch-optimizer asks for one optimizer (LOMO), and importing transformers for it takes as long
-    as half of torch, in every worker.
-    """
-    if _ZERO3_MODULE in sys.modules:
-        yield
-        return
+def _pytorch_optimizer() -> Any:
+    """Import pytorch-optimizer, and answer it in place of transformers that DeepSpeed shards no
+    weights: it asks for one optimizer (LOMO), and importing transformers for it takes as long as
+    half of torch, in every worker."""
     stand_in: Any = ModuleType(_ZERO3_MODULE)
     stand_in.is_deepspeed_zero3_enabled = lambda: False
-    sys.modules[_ZERO3_MODULE] = stand_in
+    present = sys.modules.setdefault(_ZERO3_MODULE, stand_in)
     try:
-        yield
+        return importlib.import_module("pytorch_optimizer")
     finally:
-        del sys.modules[_ZERO3_MODULE]
+        if present is stand_in:
+            del sys.modules[_ZERO3_MODULE]
 
 
 def _of_torch() -> dict[str, Any]:
@@ -195,3 +239,62 @@ class AdamW(torch.optim.AdamW):
 
 
 _adam_step = inspect.unwrap(torch.optim.Adam.step)
+
+
+def layers_of(model: nn.Module) -> dict[str, int]:
+    """Return the layer of every parameter by its name, 0 for the first.
+
+    As the model's ``group_matcher`` says, which timm's models have. Otherwise its blocks are the
+    entries of its outermost lists: every ``nn.ModuleList``, and an ``nn.Sequential`` whose entries
+    are of one class that is not an operation of torch's own. What lies between two blocks in the
+    order of registration is a layer, too.
+
+    Raises:
+        UserError: it has no blocks.
+    """
+    matcher: Any = getattr(model, "group_matcher", None)
+    if matcher is not None:
+        # timm imports torchvision, which does not import beside every build of torch.
+        from models.torchvision_compat import make_torchvision_importable
+
+        make_torchvision_importable()
+        import timm.models
+
+        group_of: dict[str, int] = timm.models.group_parameters(
+            model, matcher(coarse=False), reverse=True
+        )
+        numbers = {number: rank for rank, number in enumerate(sorted(set(group_of.values())))}
+        return {name: numbers[number] for name, number in group_of.items()}
+    lists = list(_outermost_lists(model))
+    if not lists:
+        raise UserError(
+            f"layer_decay goes by a model's blocks, and {type(model).__name__} has no list of "
+            "them: keep them in an nn.ModuleList, define group_matcher() as timm's models do, or "
+            "leave layer_decay out"
+        )
+
+    def block_of(name: str) -> str:
+        for name_of_list in lists:
+            start = f"{name_of_list}." if name_of_list else ""
+            if name.startswith(start):
+                return start + name[len(start) :].split(".")[0]
+        return ""
+
+    names = [name for name, _ in model.named_parameters()]
+    grouped = itertools.groupby(names, key=block_of)
+    return {name: number for number, (_, group) in enumerate(grouped) for name in group}
+
+
+def _outermost_lists(model: nn.Module, name: str = "") -> Iterator[str]:
+    if isinstance(model, nn.ModuleList) or _is_list_of_blocks(model):
+        yield name
+        return
+    for child, part in model.named_children():
+        yield from _outermost_lists(part, f"{name}.{child}" if name else child)
+
+
+def _is_list_of_blocks(part: nn.Module) -> bool:
+    kinds = {type(child) for child in part.children()}
+    if not isinstance(part, nn.Sequential) or len(kinds) != 1:
+        return False
+    return next(iter(kinds)).__module__.partition(".")[0] != "torch"

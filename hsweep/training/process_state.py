@@ -27,25 +27,11 @@ from hsweep.training.devices import is_used, seed_torch
 from hsweep.training.world import launcher_variables, leave_launcher
 
 
-def _read_deterministic() -> tuple[bool, bool]:
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.are_deterministic_algorithms_enabled(), warns
-
-
-def _write_deterministic(values: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(values[0], warn_only=values[1])
-
-
 def _read_directory() -> str:
     try:
         return str(Path.cwd())
     except OSError:  # it was removed
         return ""
-
-
-def _write_directory(directory: str) -> None:
-    if directory:
-        os.chdir(directory)
 
 
 _State = tuple[Callable[[], Any], Callable[[Any], object]]
@@ -54,23 +40,24 @@ _State = tuple[Callable[[], Any], Callable[[Any], object]]
 _SETTINGS: Final[Mapping[str, _State]] = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "torch's deterministic algorithms": (_read_deterministic, _write_deterministic),
-    "the working directory": (_read_directory, _write_directory),
+    "torch's deterministic algorithms": (
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda values: torch.use_deterministic_algorithms(values[0], warn_only=values[1]),
+    ),
+    "the working directory": (
+        _read_directory,
+        lambda path: os.chdir(path or os.curdir),
+    ),
 }
 """What reports say of a trial that has changed it."""
-
-
-def _read_variables() -> dict[str, str]:
-    return {name: os.environ[name] for name in launcher_variables()}
 
 
 def _write_variables(values: Mapping[str, str]) -> None:
     leave_launcher()
     os.environ.update(values)
-
-
-def _read_handlers() -> dict[signal.Signals, Any]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
 
 
 def _write_handlers(values: Mapping[signal.Signals, Any]) -> None:
@@ -84,10 +71,6 @@ def _write_handlers(values: Mapping[signal.Signals, Any]) -> None:
 def _only_if_new(forget: Callable[[], object]) -> Callable[[bool], object]:
     """Return what forgets a state that was not there before the trial."""
     return lambda was_there: None if was_there else forget()
-
-
-def _has_group() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
 
 
 def _loaded(module: str, name: str) -> Any:
@@ -105,13 +88,8 @@ def _forget_accelerator() -> None:
     _loaded("accelerate.state", "GradientState")._reset_state()
 
 
-def _has_hydra() -> bool:
-    hydra = _loaded("hydra.core.global_hydra", "GlobalHydra")
-    return bool(hydra and hydra.instance().is_initialized())
-
-
-def _forget_hydra() -> None:
-    _loaded("hydra.core.global_hydra", "GlobalHydra").instance().clear()
+def _hydra() -> Any:
+    return _loaded("hydra.core.global_hydra", "GlobalHydra")
 
 
 _STATES: Final[Mapping[str, _State]] = {
@@ -120,15 +98,27 @@ _STATES: Final[Mapping[str, _State]] = {
         lambda: multiprocessing.get_start_method(allow_none=True),
         lambda method: multiprocessing.set_start_method(method, force=True),
     ),
-    "torch's process group": (_has_group, _only_if_new(distributed.destroy_process_group)),
-    "a launcher's variables": (_read_variables, _write_variables),
-    "handlers of signals": (_read_handlers, _write_handlers),
+    "torch's process group": (
+        lambda: distributed.is_available() and distributed.is_initialized(),
+        _only_if_new(distributed.destroy_process_group),
+    ),
+    "a launcher's variables": (
+        lambda: {name: os.environ[name] for name in launcher_variables()},
+        _write_variables,
+    ),
+    "handlers of signals": (
+        lambda: {number: signal.getsignal(number) for number in signal.valid_signals()},
+        _write_handlers,
+    ),
     "where modules are found": (
         lambda: list(sys.path),
         lambda path: sys.path.__setitem__(slice(None), path),
     ),
     "Accelerate's state": (_has_accelerator, _only_if_new(_forget_accelerator)),
-    "Hydra's state": (_has_hydra, _only_if_new(_forget_hydra)),
+    "Hydra's state": (
+        lambda: bool((hydra := _hydra()) and hydra.instance().is_initialized()),
+        _only_if_new(lambda: _hydra().instance().clear()),
+    ),
 }
 """Also what can be done once in a process, or what only the next trial would notice."""
 

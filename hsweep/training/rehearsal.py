@@ -1,4 +1,4 @@
-"""Tries a trial out before its study begins: two updates and an evaluation by the ordinary loop.
+"""Tries trials out before anything is recorded: two updates and an evaluation by the ordinary loop.
 
 It runs on the CPU with batches of a few examples, and its evaluation is divided as among thousands
 of processes, where its task divides one. Names, kinds and shapes are those of the trial; values
@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Final
 
@@ -22,13 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.budget import steps
+from hsweep.design.function_model import model_name
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Assignment, Event, Resources, Trial
-from hsweep.errors import defined_at, format_error, shown, user_frame
+from hsweep.errors import UserError, defined_at, format_error, shown, user_frame
 from hsweep.training import evaluation
 from hsweep.training.batches import moved, num_examples
+from hsweep.training.devices import is_out_of_memory
 from hsweep.training.evaluation import MetricsError
 from hsweep.training.loop import train_setup
-from hsweep.training.memory import is_out_of_memory
 from hsweep.training.opening import autocast_of, data_of, open_trial
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.run import Channel
@@ -53,6 +55,12 @@ _CPU: Final = torch.device("cpu")
 _META: Final = torch.device("meta")
 
 
+_MOST_PAIRS: Final = 5
+"""Pairs of a task's and a model's class whose shapes are tried out."""
+_MOST_SECONDS: Final = 30.0
+"""No shape is started after so long."""
+
+
 class RehearsalError(Exception):
     """A trial cannot be trained or evaluated.
 
@@ -66,15 +74,8 @@ class RehearsalError(Exception):
 
 
 class _DoneError(BaseException):
-    """Ends a rehearsal. No ``Exception``, so that no task catches it.
-
-    Attributes:
-        unchecked: what could not be checked; empty for nothing.
-    """
-
-    def __init__(self, unchecked: str = "") -> None:
-        super().__init__(unchecked)
-        self.unchecked = unchecked
+    """Ends a rehearsal, and says what could not be checked. No ``Exception``, so that no task
+    catches it."""
 
 
 class _FirstReport(Channel):
@@ -83,6 +84,90 @@ class _FirstReport(Channel):
     def put(self, _event: Event, /) -> bool:
         """End the rehearsal."""
         raise _DoneError
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of trying out a plan's shapes.
+
+    Attributes:
+        shapes: in words.
+        unchecked: shapes that could not be tried out as a whole, each with the reason.
+        seconds: duration of the trying out.
+    """
+
+    shapes: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        return [f"not checked before the start: {part}" for part in self.unchecked]
+
+
+def check_trials(trials: Sequence[Trial]) -> Checked:
+    """Try out two updates and an evaluation of the smallest and the largest shape.
+
+    Where tasks or models are of several classes, of each pair of classes. Everything happens on the
+    CPU and changes nothing of the trials.
+
+    Raises:
+        UserError: a trial cannot be trained or evaluated, or its data cannot be read.
+    """
+    started = time.perf_counter()
+    axes = varying_axes(trial.point for trial in trials)
+    shapes: list[str] = []
+    unchecked: list[str] = []
+    opened: tuple[Trial, TaskData] | None = None
+    for trial in _extremes(trials):
+        label = point_label(trial.point, axes)
+        shapes.append(label)
+        if time.perf_counter() - started > _MOST_SECONDS:
+            unchecked.append(f"{label}: the shapes before it took {_MOST_SECONDS:g} s")
+            continue
+        try:
+            with undisturbed():
+                if opened is None or _data_of(opened[0]) != _data_of(trial):
+                    opened = None  # one at a time
+                    opened = (trial, open_data(trial))
+                left_out = rehearse(trial, opened[1])
+        except DataError as error:
+            raise UserError(str(error)) from error
+        except RehearsalError as error:
+            raise UserError(_refusal(label, trial, error)) from error
+        if left_out:
+            unchecked.append(f"{label}: {left_out}")
+    seconds = time.perf_counter() - started
+    return Checked(tuple(shapes), tuple(unchecked), seconds)
+
+
+def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
+    """Yield the smallest and the largest shape of each pair of classes, equal data together."""
+    pairs: dict[tuple[type, str], list[Trial]] = {}
+    for trial in trials:
+        if trial.model is not None:  # what the first update of a user's training is, is not known
+            pairs.setdefault((type(trial.task), model_name(trial.model)), []).append(trial)
+    by_key: dict[str, Trial] = {}
+    for group in list(pairs.values())[:_MOST_PAIRS]:
+        for extreme in (min(group, key=_size), max(group, key=_size)):
+            by_key.setdefault(extreme.key, extreme)
+    yield from sorted(by_key.values(), key=lambda trial: trial.parts.get("task", ""))
+
+
+def _size(trial: Trial) -> tuple[int, int]:
+    assert trial.counts is not None
+    return trial.counts.num_params, trial.counts.forward_flops
+
+
+def _data_of(trial: Trial) -> tuple[object, ...]:
+    return trial.task, trial.seeds, trial.recipe.batch_size
+
+
+def _refusal(label: str, trial: Trial, error: RehearsalError) -> str:
+    at = f"{error.where}: " if error.where else ""
+    return (
+        f"{at}{error} ({label}, task {trial.task.name!r}, model {model_name(trial.model)}). "
+        "This was tried out before the start, and nothing was recorded; --no-check starts without"
+    )
 
 
 @contextlib.contextmanager
@@ -200,7 +285,7 @@ def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
         except MetricsError as error:
             raise RehearsalError(str(error), defined_at(data.evaluate)) from error
         except _DoneError as done:
-            return done.unchecked
+            return str(done)
     raise AssertionError("a trial ends at its first report")
 
 

@@ -47,7 +47,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     """
     import torch
 
-    from hsweep.training.memory import measure_peak, release, reuse_freed_memory
+    from hsweep.training.devices import measure_peak, release, reuse_freed_memory
     from hsweep.training.storage import StorageError
     from hsweep.training.trial_run import TrialRun
 

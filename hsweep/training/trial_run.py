@@ -34,9 +34,8 @@ from hsweep.training.checkpoints import (
     files_of,
     write_files,
 )
-from hsweep.training.devices import device_of
+from hsweep.training.devices import device_of, held_at_most
 from hsweep.training.division import from_rank
-from hsweep.training.memory import held_at_most
 from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
@@ -125,10 +124,8 @@ class TrialRun:
         self._saving_seconds = 0.0
         self._is_own = True
         self._note = ""
-        # Training time at the last report, at the last with contents, at the last checkpoint, and
-        # at the last one that is whole.
-        self._seconds_before = self._seconds_offered = 0.0
-        self._seconds_saved = self._seconds_whole = 0.0
+        # Training time at the last report, at the last with contents, at the last checkpoint.
+        self._seconds_before = self._seconds_offered = self._seconds_saved = 0.0
         self.resume_clock()
         self.process = ProcessState()
         self.is_stopped = self.has_reported = False
@@ -367,33 +364,25 @@ class TrialRun:
         self._problem_of(lambda: self._store.wait(_OVER_SECONDS if self.is_over else None))
 
     def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
-        """Run an action on checkpoints; return its error, after which no checkpoint counts as
-        saved."""
+        """Run an action on checkpoints; return its error, after which none counts as saved."""
         try:
             action()
         except StorageError as error:
-            self._saved, self._seconds_saved = (0, 0), self._seconds_whole
+            self._saved = (0, 0)
             return error
         return None
 
     def _keep(self, report: Report, until_next: float) -> None:
         if report.unit == self._trial.branch_point and report.diverged_at is None:
             self._save_now()
-        elif not report.is_last:
-            self._bound_risk(until_next)
-
-    def _bound_risk(self, until_next: float) -> None:
-        """Write a checkpoint if a kill before the next report would cost more than the limit."""
+            return
         limit, writing = self.assignment.checkpoint_seconds, self._store.write_seconds
         # A write that takes longer would not be done in time even if it began early.
         ahead = writing if 2 * writing <= limit else 0.0
-        at_risk = self._seconds_before - self._seconds_saved
-        is_due = at_risk >= limit or at_risk + until_next + ahead > limit
+        at_risk = self._seconds_before - self._seconds_saved + until_next + ahead
         # Training does not wait for a slow store: a later report has the next checkpoint.
-        if is_due and not (limit > 0 and self._store.is_writing):
+        if at_risk >= limit and not (report.is_last or (limit and self._store.is_writing)):
             self._save(beside=limit > 0)
-        else:
-            self._store.check()
 
     def _save_now(self) -> None:
         self._problem_of(self._store.wait)
@@ -411,7 +400,6 @@ class TrialRun:
             times = self._seconds_before, self.train_seconds, self.data_seconds
             contents["within"] = {"step": step, "times": times}
         self._store.wait()
-        self._seconds_whole = self._seconds_saved
         self._store.save(self.unit, contents, step=step, beside=beside)
         self._saved, self._seconds_saved = (self.unit, step), self._seconds_before
         if step:
@@ -461,7 +449,7 @@ class TrialRun:
         self.history = [report for report in self.history if report.unit < unit]
         seconds = self.history[-1].wall_seconds if self.history else 0.0
         self._seconds_before, self.steps_within = seconds, 0
-        self._seconds_saved = self._seconds_offered = self._seconds_whole = seconds
+        self._seconds_saved = self._seconds_offered = seconds
 
     def _search(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
         """Return the newest checkpoint, whether it is the trial's own, and the units of those that
@@ -474,15 +462,12 @@ class TrialRun:
             except (KeyError, TypeError, AttributeError):
                 return False
 
-        newest = self._store.search(is_whole)
-        damaged = newest.damaged
-        other = self.assignment.continues
-        is_own = newest.state is not None or other is None
-        if not is_own and other is not None:
-            shorter = CheckpointStore(self.assignment.checkpoints, other, LAST_ATTEMPT)
-            newest = shorter.search(is_whole, self.assignment.shared)
-            damaged += newest.damaged
-        return newest.state, is_own, damaged
+        newest, other = self._store.search(is_whole), self.assignment.continues
+        if newest.state is not None or other is None:
+            return newest.state, True, newest.damaged
+        store = CheckpointStore(self.assignment.checkpoints, other, LAST_ATTEMPT)
+        shorter = store.search(is_whole, self.assignment.shared)
+        return shorter.state, False, newest.damaged + shorter.damaged
 
     def _report(self, row: Mapping[str, Any]) -> Report:
         report = Report(**row, is_last=row["unit"] == self._trial.budget.amount)

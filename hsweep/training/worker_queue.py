@@ -5,17 +5,19 @@ on while the driver writes the record and decides; a trial waits for the driver 
 driver may stop it, at the rungs (``Assignment.waits_at``).
 """
 
+import faulthandler
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import RefusedReportError, failure_text
 from hsweep.secrets import redact
-from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 
 MESSAGE_SECONDS: Final = 0.2
@@ -30,6 +32,9 @@ beside."""
 
 _MAX_UNSENT: Final = 256
 """How many messages may wait until training waits as well."""
+
+START_SECONDS: Final = 300.0
+"""The least time for starting a process and for ending a trial, where reports have a timeout."""
 
 Train = Callable[[Assignment, Channel], object]
 """Trains a trial, whose events go to a channel."""
@@ -77,8 +82,7 @@ class Message:
 
     Attributes:
         event: a report, an end or an error; None when the worker begins the trial, which can from
-        then
-            on crash the process.
+            then on crash the process.
     """
 
     key: str
@@ -88,6 +92,53 @@ class Message:
 
 class BrokenWorkerError(RuntimeError):
     """A trial raised an error in this process, which ends because its state is unknown."""
+
+
+def hang_file(folder: str | Path, assignment: Assignment) -> Path:
+    """Return the path of the file for the traceback of a worker that hangs."""
+    return Path(folder) / f"hang-{assignment.trial.key}-{assignment.attempt}.txt"
+
+
+class HangWatch:
+    """Ends this process if work for a trial takes longer than a report may, or than beginning or
+    ending a trial may; leaves in a file where the work was.
+
+    A thread keeps watch that needs no interpreter lock: it notices foreign code that never returns.
+
+    Attributes:
+        folder: for the file; None lets work take any time.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self._file: TextIO | None = None
+
+    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
+        """Work for a trial begins: up to its next report or, at a turn from one trial to the next,
+        until the trial has begun or ended."""
+        timeout = assignment.patience_seconds
+        if timeout is None or self.folder is None:
+            return
+        seconds = max(timeout, START_SECONDS) if is_turn else timeout
+        file = self._open(hang_file(self.folder, assignment))
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+
+    def end(self) -> None:
+        """No work is under way."""
+        faulthandler.cancel_dump_traceback_later()
+
+    def _open(self, path: Path) -> TextIO:
+        """Return a file that is open for writing, or standard error where it cannot be."""
+        if self._file is None or self._file.name != str(path):
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("w", encoding="utf-8")
+            except OSError:
+                return sys.stderr
+        return self._file
 
 
 class WorkerQueue(Channel):

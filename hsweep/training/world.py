@@ -44,13 +44,7 @@ class World:
 
     def gather(self, number: int) -> list[int]:
         """Return the numbers of all ranks, in their order."""
-        if self.agreements is None:
-            return [number]
-        import torch
-
-        numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        self.agreements.allgather([numbers], [torch.tensor([number])]).wait()
-        return [int(tensor.item()) for tensor in numbers]
+        return self.largest([number if r == self.rank else _LEAST for r in range(self.size)])
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """Return the largest over all processes of each of some numbers."""
@@ -69,6 +63,7 @@ ALONE: Final = World()
 Store = Any
 """``torch.distributed.TCPStore``, for which torch has no types."""
 
+_LEAST: Final = -(2**63)
 _CONNECTING: Final = timedelta(minutes=10)
 """How long processes may take to find one another; the driver ends them where one has died."""
 _NO_LIMIT: Final = timedelta(days=365)
@@ -96,27 +91,20 @@ def leave_launcher() -> None:
         del os.environ[name]
 
 
-def open_store(host: str) -> Store:
-    """Return a store in this process by which processes find one another; the system chooses its
-    port."""
+def find_store(host: str, port: int = 0) -> Store:
+    """Return the store by which processes find one another: the one that another process has opened
+    at a port, or a new one in this process, for which the system chooses a port."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_CONNECTING)
-
-
-def find_store(host: str, port: int) -> Store:
-    """Return the store that another process has opened."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    return TCPStore(host, port, is_master=False, timeout=_CONNECTING)
+    return TCPStore(host, port, is_master=not port, wait_for_workers=False, timeout=_CONNECTING)
 
 
 def agreements_in(store: Store, name: str, rank: int, size: int) -> Any:
     """Return the group in which the processes of a trial agree (``World.agreements``)."""
-    from torch.distributed import ProcessGroupGloo
+    from torch.distributed import PrefixStore, ProcessGroupGloo  # type: ignore[attr-defined]
 
     # Not registered with torch.distributed: a trial that destroys all groups leaves it alone.
-    return ProcessGroupGloo(_part_of(store, f"{name}/agreements"), rank, size, _NO_LIMIT)
+    return ProcessGroupGloo(PrefixStore(f"{name}/agreements", store), rank, size, _NO_LIMIT)
 
 
 @contextlib.contextmanager
@@ -146,7 +134,7 @@ def connected(rank: int, size: int, store: Store, name: str, gpus: float) -> Ite
     backend = distributed.get_default_backend_for_device(device)
     distributed.init_process_group(
         f"cpu:gloo,{device.type}:{backend}" if gpus else backend,
-        store=_part_of(store, f"{name}/default"),
+        store=distributed.PrefixStore(f"{name}/default", store),  # type: ignore[attr-defined]
         rank=rank,
         world_size=size,
     )
@@ -162,12 +150,6 @@ def connected(rank: int, size: int, store: Store, name: str, gpus: float) -> Ite
         yield World(rank, size, agreements)
     if distributed.is_initialized():  # the trial may have destroyed it itself
         distributed.destroy_process_group()
-
-
-def _part_of(store: Store, name: str) -> Store:
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-
-    return PrefixStore(name, store)
 
 
 @contextlib.contextmanager

@@ -322,10 +322,12 @@ class TestInterrupts:
 
     @pytest.fixture(autouse=True)
     def interruptible(self) -> Iterator[None]:
-        # A shell's background jobs begin with interrupts ignored.
+        # A shell's background jobs begin with interrupts ignored, and a Ray here has SIGTERM.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        of_ray = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         yield
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, of_ray)
 
     @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
     @pytest.mark.parametrize("name", ["run", "resume", "plan"])

@@ -17,12 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hsweep import epochs, grid
 from hsweep.design.trial import Resources
 from hsweep.training import loop, trial_run
+from hsweep.training.batches import queue_limit
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.compiled import forget_replays
-from hsweep.training.devices import device_of, seed_torch, within_share
-from hsweep.training.memory import DoesNotFitError, held_at_most, release
+from hsweep.training.devices import (
+    DoesNotFitError,
+    device_of,
+    held_at_most,
+    release,
+    seed_torch,
+    within_share,
+)
 from hsweep.training.opening import Average
-from hsweep.training.prefetch import queue_limit
 from tasks.sampling import to_device
 
 CPU = torch.device("cpu")

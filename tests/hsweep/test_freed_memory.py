@@ -9,7 +9,7 @@ PROGRAM = """
 import json
 import resource
 import torch
-from hsweep.training.memory import reuse_freed_memory
+from hsweep.training.devices import reuse_freed_memory
 
 PAGE = resource.getpagesize()
 

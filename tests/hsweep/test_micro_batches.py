@@ -28,7 +28,7 @@ from hsweep.design.trial import Assignment, OutOfMemory, Report, Trial
 from hsweep.record.journal import JournalReader
 from hsweep.training.batches import leaves, parts_of
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.memory import DoesNotFitError, fitting, is_out_of_memory
+from hsweep.training.devices import DoesNotFitError, fitting, is_out_of_memory
 from hsweep.training.micro_batches import check_divisible
 from hsweep.training.optimizers import AdamW
 

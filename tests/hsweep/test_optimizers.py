@@ -238,8 +238,8 @@ def test_an_optimizer_of_another_library_does_not_import_transformers() -> None:
     program = """
 import sys
 from hsweep import Recipe
-from hsweep.training.optimizers import check_arguments
-check_arguments(Recipe(lr=0.01, optimizer="soap"))
+from hsweep.training.optimizers import check_optimizer
+check_optimizer(Recipe(lr=0.01, optimizer="soap"))
 assert not [name for name in sys.modules if name.partition(".")[0] == "transformers"]
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 assert is_deepspeed_zero3_enabled.__module__ == "transformers.integrations.deepspeed"

@@ -47,7 +47,7 @@ from hsweep.planning.answerable import analysable
 from hsweep.planning.plan import make_plan
 from hsweep.record.rows import TrialRow
 from hsweep.reporting import REPORTS_FILE
-from hsweep.training.own.arguments import arguments_of, can_resume
+from hsweep.training.own.process import arguments_of, can_resume
 
 ROOT = str(Path(__file__).parents[2])
 

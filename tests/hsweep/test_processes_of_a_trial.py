@@ -24,7 +24,7 @@ from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.run import connect
 from hsweep.training.run import Channel, Run
 from hsweep.training.train import train
-from hsweep.training.world import World, agreements_in, find_store, open_store
+from hsweep.training.world import World, agreements_in, find_store
 
 prepare_ray()
 
@@ -164,7 +164,7 @@ class Ranks:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.errors: dict[int, BaseException] = {}
-        store = open_store("127.0.0.1")
+        store = find_store("127.0.0.1")
         self.stores = [store, find_store(store.host, store.port)]
 
     def train(self, through: int = 99) -> list[int]:

@@ -14,7 +14,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep.errors import ROOT
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.training.hanging import hang_file
+from hsweep.training.worker_queue import hang_file
 
 prepare_ray()
 
@@ -41,7 +41,7 @@ from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.actor import TrialActor
-from hsweep.training.hanging import HangWatch
+from hsweep.training.worker_queue import HangWatch
 from hsweep.training.worker_queue import WorkerQueue
 from test_ray_failures import TRIAL, assigned
 

@@ -11,7 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep.design.trial import Resources
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.training.hanging import START_SECONDS
+from hsweep.training.worker_queue import START_SECONDS
 
 prepare_ray()
 

@@ -24,9 +24,9 @@ from torch.nn.utils import get_total_norm
 
 from hsweep import Recipe, UserError, epochs, grid, steps
 from hsweep.design.trial import Report, Trial
-from hsweep.training.layers import layers_of
+from hsweep.training.batches import made_ahead
 from hsweep.training.loop import products_in
-from hsweep.training.prefetch import made_ahead
+from hsweep.training.optimizers import layers_of
 from models.decoder import gpt2_tiny_stories
 from models.meta_build import build_on_meta
 from models.retrieval import RetrievalTransformer

@@ -20,9 +20,9 @@ from hsweep import Point, Recipe, grid
 from hsweep.design.trial import Resources, Trial
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import make_plan
 from hsweep.training import rehearsal
+from hsweep.training.rehearsal import check_trials
 from models.base import PARAM_GROUPS, Counts
 from tasks.base import Metric
 from tasks.division import own_slices, sum_over_processes

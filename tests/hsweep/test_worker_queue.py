@@ -12,10 +12,10 @@ from tiny_runs import assignment_of, planned
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
 from hsweep.training import worker_queue
-from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.worker_queue import (
     BrokenWorkerError,
+    HangWatch,
     Message,
     TrialError,
     WorkerQueue,

@@ -4,8 +4,8 @@ import pytest
 from shipped_plans import planned
 
 from hsweep import Lean
-from hsweep.planning.checking import check_trials
 from hsweep.shipped import shipped_sweeps
+from hsweep.training.rehearsal import check_trials
 
 TUNED = {
     "cifar10_heads": "tuned",

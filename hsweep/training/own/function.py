@@ -12,7 +12,7 @@ from hsweep.design.trial import OutOfMemory
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
 from hsweep.training.checkpoints import holds_files
-from hsweep.training.memory import is_out_of_memory
+from hsweep.training.devices import is_out_of_memory
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 from hsweep.training.run import CannotGoOnError, StopTrial
 from hsweep.training.storage import StorageError
@@ -80,36 +80,36 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
         ) from error
     if error is not None and is_out_of_memory(error):
         raise CannotGoOnError(_out_of_memory(run, error)) from None
+    problem = ""
     if isinstance(error, SystemExit):
-        raise UserError(
-            f"the training function called sys.exit({error.code!r}) after unit "
-            f"{run.unit}; let it return, or raise an error"
-        ).with_traceback(error.__traceback__) from error
-    if isinstance(error, StopTrial) and not run.is_over:
-        raise UserError(
-            f"the training function raised StopTrial after unit {run.unit}, and the trial "
-            "was not to end there; only a report raises it"
-        ).with_traceback(error.__traceback__) from error
-    if isinstance(error, Exception):
-        if threading.current_thread() is not threading.main_thread() and _MAIN_THREAD.search(
-            str(error)
-        ):
-            raise UserError(
-                f"{format_error(error)}: Ray calls a training function in a thread of its worker; "
-                "train by command(...), which starts a process, or with --runner inline"
-            ).with_traceback(error.__traceback__) from error
-        raise error
-    if error is not None and not isinstance(error, StopTrial):
-        # Not to be taken for an interrupt of this process.
-        raise UserError(f"the training function raised {format_error(error)}").with_traceback(
-            error.__traceback__
-        ) from error
-    if not run.is_over:
-        progress = f"after unit {run.unit}" if run.has_reported else "without a report"
-        raise UserError(
-            f"the training function returned {progress}, and its budget is {budget.amount} "
-            f"{budget.unit}: it has to report unit {budget.amount} last"
+        after = f"after unit {run.unit}; let it return, or raise an error"
+        problem = f"called sys.exit({error.code!r}) {after}"
+    elif isinstance(error, Exception):
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main or not _MAIN_THREAD.search(str(error)):
+            raise error
+        problem = (
+            f"raised {format_error(error)}: Ray calls it in a thread of its worker; train by "
+            "command(...), which starts a process, or with --runner inline"
         )
+    elif error is not None and not isinstance(error, StopTrial):
+        problem = (
+            f"raised {format_error(error)}"  # not to be taken for an interrupt of this process
+        )
+    elif error is not None and not run.is_over:
+        problem = (
+            f"raised StopTrial after unit {run.unit}, and the trial was not to end there; only a "
+            "report raises it"
+        )
+    elif not run.is_over:
+        progress = f"after unit {run.unit}" if run.has_reported else "without a report"
+        problem = (
+            f"returned {progress}, and its budget is {budget.amount} {budget.unit}: it has to "
+            f"report unit {budget.amount} last"
+        )
+    if problem:
+        traceback = None if error is None else error.__traceback__
+        raise UserError(f"the training function {problem}").with_traceback(traceback) from error
 
 
 def _out_of_memory(run: TrialRun, error: BaseException) -> OutOfMemory:

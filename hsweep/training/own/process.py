@@ -1,19 +1,22 @@
-"""The process of one trial's script, which ends together with its child processes."""
+"""The command of one attempt of a trial, and its process, which ends together with its children."""
 
 import contextlib
 import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from hsweep.design.template import fill
+from hsweep.design.trial import Trial
+from hsweep.design.user_training import Command
 from hsweep.errors import UserError, format_error, shown
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.secrets import redact, redact_command
-from hsweep.training.own.arguments import search_path
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 
 _OUTPUT_HALF: Final = 50_000_000
@@ -21,10 +24,71 @@ _OUTPUT_HALF: Final = 50_000_000
 _PUNCH_HOLE: Final = 3
 """Linux: free some bytes of a file, whose size stays (``FALLOC_FL_PUNCH_HOLE | KEEP_SIZE``)."""
 
+_OURS: Final = frozenset({OUTPUT_FILE, REPORTS_FILE})
+_PYTHON: Final = frozenset({"python", "python3"})
 _LAST_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 500
 _LOOK_SECONDS: Final = 0.1
 """Seconds between two searches for processes that an ended script may have left."""
+
+
+def search_path() -> str:
+    """Return the folders of programs: that of this Python first, so that programs of an environment
+    are found although it is not activated."""
+    programs = str(Path(sys.executable).parent)
+    return os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
+
+
+def fields_of(trial: Trial, folder: Path) -> dict[str, Any]:
+    """Return the values of a command's fields, but for ``resume``."""
+    return {
+        **trial.point,
+        "seed": trial.replicate,
+        "budget": trial.budget.amount,
+        "folder": folder,
+        "key": trial.key,
+        "processes": trial.resources.processes,
+    }
+
+
+def arguments_of(
+    command: Command, trial: Trial, folder: Path, *, resumes: bool = False
+) -> list[str]:
+    """Return the command and its arguments.
+
+    Args:
+        command: the template.
+        trial: has the values of its fields.
+        folder: the trial's.
+        resumes: whether ``{resume}`` stands for something.
+
+    Raises:
+        UserError: a field that does not exist.
+    """
+    template, fields = command.template, fields_of(trial, folder)
+    if resumes or command.resume.startswith("-"):
+        template = template.replace("{resume}", command.resume if resumes else "")
+    arguments = fill(template, {**fields, "resume": None})
+    if arguments and arguments[0] in _PYTHON:
+        arguments[0] = sys.executable
+    return arguments
+
+
+def can_resume(command: Command, trial: Trial, folder: Path) -> bool:
+    """Whether an earlier attempt has left the files and folders of the trial that ``{resume}``
+    names, or, if it names none, anything at all."""
+    if not command.resume:
+        return False
+    words = fill(command.resume, fields_of(trial, folder))
+    paths = [Path(word[word.index(str(folder)) :]) for word in words if str(folder) in word]
+    if not paths:
+        return has_content(folder)
+    return all(path.is_file() or has_content(path) for path in paths)
+
+
+def has_content(folder: Path) -> bool:
+    """Whether a folder has files other than hsweep's own."""
+    return folder.is_dir() and any(path.name not in _OURS for path in folder.iterdir())
 
 
 def end_text(code: int) -> str:
@@ -70,8 +134,15 @@ class ScriptProcess:
         self._shorten_output()  # of an attempt whose worker was killed
         with self.output.open("ab") as output:
             self._leftovers = Leftovers(folder)
-            environment = _environment(folder.resolve(), variables or {})
-            environment[MARK_VARIABLE] = self._leftovers.mark
+            environment = {
+                **os.environ,
+                "PATH": search_path(),
+                # Python would keep lines for itself as long as its output is a file.
+                "PYTHONUNBUFFERED": "1",
+                **(variables or {}),
+                REPORTS_VARIABLE: str(folder.resolve() / REPORTS_FILE),
+                MARK_VARIABLE: self._leftovers.mark,
+            }
             # What is blocked in this thread would be in the script; handlers are not passed on.
             blocked = signal.pthread_sigmask(signal.SIG_SETMASK, [])
             try:
@@ -165,19 +236,7 @@ class ScriptProcess:
             del lines[0]  # it begins in the middle, perhaps of a secret
         # Progress bars return to the start of their line: what was there last is what one saw.
         visible = [redact(line.rstrip("\r").rpartition("\r")[2]) for line in lines[-number:]]
-        return "\n".join(map(_shorten, visible))
-
-
-def _shorten(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
-
-
-def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PATH": search_path(),
-        # Python would keep lines for itself as long as its output is a file.
-        "PYTHONUNBUFFERED": "1",
-        **variables,
-        REPORTS_VARIABLE: str(folder / REPORTS_FILE),
-    }
+        return "\n".join(
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
+            for line in visible
+        )

@@ -13,8 +13,7 @@ from typing import Final
 
 from hsweep.design.sources import MetricSource
 from hsweep.errors import RefusedReportError, UserError, shown
-from hsweep.training.own.events import STEP
-from hsweep.training.own.rows import Row, rows_of
+from hsweep.training.own.rows import STEP, Row, rows_of
 
 _MAX_WAITING: Final = 10_000
 """The most units that are kept while they lack a metric: a script may log every step and evaluate
@@ -134,7 +133,11 @@ class Reader:
         value = values.get(key)
         if value is None:
             return None
-        number = _as_number(value)
+        try:
+            number = float(value) if isinstance(value, int | float | str) else None
+        except (ValueError, OverflowError):
+            number = None
+        number = None if isinstance(value, bool) else number
         is_unit = key == self._key
         if number is None and not is_needed:
             return None
@@ -156,12 +159,3 @@ class Reader:
             f"was written in {where} are {', '.join(self._keys)}; say unit= for what counts the "
             'budget and metrics={"its name": "ours"} for what is called otherwise'
         )
-
-
-def _as_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None

@@ -9,13 +9,13 @@ import csv
 import json
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from hsweep.design.sources import TRAINER_STATE_FILE, MetricSource
-from hsweep.errors import UserError, shown
-from hsweep.training.own.events import event_parser, read_event
+from hsweep.errors import UserError, format_error, shown
 
 Row = tuple[str, Mapping[str, object]]
 """Values that a script wrote at once, by key, behind the place where they stand."""
@@ -31,6 +31,14 @@ in ``Rows``."""
 Parse = Callable[[str, int, bytes], Iterator[Mapping[str, object]]]
 """Yields the values of a record; the arguments are where it is, its number in the file and its
 content, which is empty at the end of a file that a script has left."""
+
+STEP: Final = "step"
+"""The key of the step that TensorBoard's scalars have."""
+
+_HEADER: Final = struct.Struct("<QI")
+"""The header of a record in an event file (the TFRecord format): the number of bytes of its
+content, and a checksum of that number. The content follows, and then a checksum of the content."""
+_CHECKSUM_BYTES: Final = 4
 
 _LONGEST_LINE: Final = 1 << 20
 """The most bytes of a line: progress bars write lines that never end."""
@@ -59,9 +67,11 @@ def rows_of(source: MetricSource, folder: Path) -> Rows:
         return _trainer_rows(folder / source.where)
     if source.kind == "tensorboard":
         pattern = f"{source.where}/**/*.tfevents.*"
-        return _file_rows(folder, pattern, "event", read_event, lambda: event_parser(source.unit))
+        return _file_rows(folder, pattern, "event", _read_event, lambda: _event_parser(source.unit))
     read = _read_view if source.kind == "stdout" else _read_line
-    return _file_rows(folder, source.files, "line", read, lambda: _line_parser(source))
+    parsers = {"csv_file": _csv_parser, "stdout": lambda: _pattern_parser(source)}
+    parser = parsers.get(source.kind, lambda: _parse_json)
+    return _file_rows(folder, source.files, "line", read, parser)
 
 
 def cut_torn_lines(source: MetricSource, folder: Path) -> None:
@@ -172,12 +182,6 @@ def _read_view(file: BinaryIO, has_ended: bool) -> bytes | None:
     return view if len(view) >= _LONGEST_LINE or (has_ended and view) else None
 
 
-def _line_parser(source: MetricSource) -> Parse:
-    if source.kind == "csv_file":
-        return _csv_parser()
-    return _pattern_parser(source) if source.kind == "stdout" else _parse_json
-
-
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
@@ -238,6 +242,76 @@ def _csv_parser() -> Parse:
             yield {name: cell for name, cell in zip(names, cells, strict=False) if cell}
 
     return parse
+
+
+def _read_event(file: BinaryIO, _has_ended: bool) -> bytes | None:
+    """Read the next event of an open file; None if the event is still incomplete."""
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    length = _HEADER.unpack(header)[0]
+    content = file.read(length + _CHECKSUM_BYTES)
+    return content[:length] if len(content) == length + _CHECKSUM_BYTES else None
+
+
+def _event_parser(unit: str | None) -> Parse:
+    """Return a function that yields the scalars of an event, each with its step; where the tag
+    ``unit`` counts the budget, with the value of that tag at the step instead."""
+    current: int | None = None
+    count: float | None = None
+    waiting: dict[str, object] = {}
+
+    def parse(place: str, _number: int, content: bytes) -> Iterator[Mapping[str, object]]:
+        nonlocal current, count, waiting
+        for step, tag, value in _scalars(content, place):
+            if unit is None:
+                yield {STEP: step, tag: value}
+                continue
+            if step != current:
+                current, count, waiting = step, None, {}
+            if tag == unit:
+                count = value
+            else:
+                waiting[tag] = value
+            if count is not None:
+                yield {unit: count, **waiting}
+                waiting = {}
+
+    return parse
+
+
+def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:
+    # Imported late: the package imports torch.
+    import numpy as np
+    from tensorboardX.proto.event_pb2 import Event
+
+    try:
+        event = Event.FromString(content)
+    except Exception as error:  # protobuf's own, which no other library of ours needs
+        raise UserError(
+            f"{place}: must be an event of TensorBoard's, and cannot be read: {format_error(error)}"
+        ) from None
+    for value in event.summary.value:
+        kind = value.WhichOneof("value")
+        if kind == "simple_value":
+            # The shortest number that rounds to it: 0.81, not 0.810000002384.
+            yield event.step, value.tag, float(str(np.float32(value.simple_value)))
+        elif kind == "tensor" and (number := _tensor_scalar(value.tensor)) is not None:
+            yield event.step, value.tag, number
+
+
+def _tensor_scalar(tensor: Any) -> float | None:
+    import numpy as np
+    from tensorboardX.proto import types_pb2
+
+    single = tensor.dtype == types_pb2.DT_FLOAT
+    if tensor.tensor_shape.dim or not (single or tensor.dtype == types_pb2.DT_DOUBLE):
+        return None
+    kind = np.dtype("<f4" if single else "<f8")
+    values = tensor.float_val if single else tensor.double_val
+    if len(tensor.tensor_content) == kind.itemsize:
+        return float(str(np.frombuffer(tensor.tensor_content, kind)[0]))
+    return float(str(kind.type(values[0]))) if len(values) == 1 else None
 
 
 def _trainer_rows(folder: Path) -> Rows:

@@ -2,7 +2,6 @@
 started."""
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,13 @@ from typing import Any, Final
 
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import RefusedReportError, UserError
-from hsweep.files import write_text
-from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
-from hsweep.training.own.process import ScriptProcess, end_text
+from hsweep.training.own.process import (
+    ScriptProcess,
+    arguments_of,
+    can_resume,
+    end_text,
+    has_content,
+)
 from hsweep.training.own.readers import Reader, Unit
 from hsweep.training.own.rows import cut_torn_lines
 from hsweep.training.storage import StorageError
@@ -78,7 +81,7 @@ class _Script:
         self._run.open_folder()
         cut_torn_lines(self._command.metrics, self._folder)
         was_empty = not has_content(self._folder)
-        self._run.go_on_from(after, self._seconds_before())
+        self._run.go_on_from(after, assignment.recorded_seconds)
         resumes = assignment.attempt > 1 and can_resume(self._command, trial, self._folder)
         if after and not resumes and (was_empty or self._command.resume):
             self._run.add_note(
@@ -106,11 +109,13 @@ class _Script:
                 else:
                     units = self._reader.last_units(killed=code != 0)
                 self._report(units)
+                self._judge(
+                    code, f"no report for {timeout:g} s (report_timeout)" if is_late else ""
+                )
             except UserError as error:
-                self._add_output(error)
+                last_lines = self._process.last_lines() or "(nothing was written)"
+                error.add_note(f"The output, {self._process.output}, ends like this:\n{last_lines}")
                 raise
-            late = f"no report for {timeout:g} s (report_timeout)" if is_late else ""
-            self._judge(code, late)
             if units:
                 deadline = time.monotonic() + timeout
             wait = _SHORTEST_WAIT if units else min(2 * wait, _LONGEST_WAIT)
@@ -118,7 +123,6 @@ class _Script:
     def close(self) -> None:
         """End the script and all that it has started."""
         self._process.stop(self._command.grace_seconds)
-        self._keep_time()
 
     def _report(self, units: Sequence[Unit]) -> None:
         amount = self._run.budget
@@ -132,8 +136,6 @@ class _Script:
                 self._last = unit, recordable
             else:
                 self._run.report(unit, **recordable)
-        if units:
-            self._keep_time()
 
     def _recordable(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the metrics whose names can be recorded: a script writes its learning rate, its
@@ -160,15 +162,16 @@ class _Script:
             return
         if self._last is None:
             of_budget = f"unit {run.unit} of {budget.amount} {budget.unit}"
+            problem = ""
             if late:
-                raise self._error(f"{late} after {of_budget}: the script was ended")
-            if code is not None:
-                raise self._error(f"the script {end_text(code)} after {of_budget}")
-            if self._is_beyond:
-                raise self._error(
-                    f"the script went on beyond its budget after {of_budget}, and did not report "
-                    f"unit {budget.amount}"
-                )
+                problem = f"{late} after {of_budget}: the script was ended"
+            elif code is not None:
+                problem = f"the script {end_text(code)} after {of_budget}"
+            elif self._is_beyond:
+                problem = f"the script went on beyond its budget after {of_budget}, and did not "
+                problem += f"report unit {budget.amount}"
+            if problem:
+                raise UserError(": ".join(filter(None, [problem, self._process.last_lines(1)])))
             return
         if code is not None:
             note = "" if code == 0 else f"the script {end_text(code)} after its last report"
@@ -182,23 +185,3 @@ class _Script:
         unit, metrics = self._last
         run.add_note(note)
         run.report(unit, **metrics)
-
-    def _error(self, message: str) -> UserError:
-        last_line = self._process.last_lines(1)
-        error = UserError(f"{message}: {last_line}" if last_line else message)
-        self._add_output(error)
-        return error
-
-    def _add_output(self, error: UserError) -> None:
-        last_lines = self._process.last_lines() or "(nothing was written)"
-        error.add_note(f"The output, {self._process.output}, ends like this:\n{last_lines}")
-
-    def _seconds_before(self) -> float:
-        try:
-            return float(json.loads((self._folder / TIMES_FILE).read_text("utf-8"))["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0.0
-
-    def _keep_time(self) -> None:
-        times = json.dumps({"seconds": self._run.seconds()})
-        write_text(self._folder / TIMES_FILE, times)
