@@ -25,8 +25,8 @@ from hsweep.command_line import command
 from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import composition_lines, counted, remarks
-from hsweep.record.tables import StudyTables
+from hsweep.record.summary import SEARCH_END, composition_lines, counted, remarks
+from hsweep.record.tables import StudyTables, mixed_versions_lines
 
 _TITLE_LENGTH: Final = 120
 _NO_LINKS: Final = (
@@ -119,8 +119,8 @@ def report_input(
         },
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         warnings=(
-            *filter(None, (answer.problem, tables.search_end)),
-            *tables.mixed_versions(),
+            *filter(None, (answer.problem, tables.journal.meta(SEARCH_END))),
+            *mixed_versions_lines(tables.journal, [row.key for row in tables.rows]),
         ),
         endings=trials_text.outcomes_table(outcomes, tables.journal.orphaned_counts()),
         revisions=trials_text.revisions_table(manifest.revisions),

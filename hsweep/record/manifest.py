@@ -114,10 +114,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 def parse_manifest(text: str) -> Manifest:
     """Return the manifest that a text holds; ValueError says what is wrong with it."""
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds {type(content).__name__} instead of an object")
     try:
-        return Manifest(**content)
+        return Manifest(**json.loads(text))
     except TypeError as error:
         raise ValueError(str(error).replace("Manifest.__init__() ", "")) from error

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hsweep.design.labels import TrialLabels
+from hsweep.design.labels import TrialLabels, first_of
 from hsweep.design.trial_status import TrialStatus
 from hsweep.record.log import Entry, LogLine
 
 DAMAGED_META: Final = "damaged:"
 """Begins the names under which it is on record that a line of the log was found damaged."""
 
-_MOST_NAMED: Final = 5
 _ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
 
 PLAN_LOST: Final = "the line of the log that planned it is damaged"
@@ -186,11 +185,10 @@ def unnoted_losses(
 
 def _loss(path: Path, line: LogLine, keys: list[str]) -> str:
     lost_keys = [key for key in keys if key.encode() in line.content]
-    of = f" of trial {', '.join(lost_keys[:_MOST_NAMED])}" if lost_keys else ""
-    rest = f" and {len(lost_keys) - _MOST_NAMED} more" if len(lost_keys) > _MOST_NAMED else ""
+    of = f" of trial {first_of(lost_keys)}" if lost_keys else ""
     kinds = [kind for kind in _ENTRY_KINDS if kind.encode() in line.content]
     remains = f" (what can be read of it: {', '.join(kinds)})" if kinds else ""
     return (
-        f"{path}: the line at byte {line.start} is damaged and what it held{of}{rest} is "
+        f"{path}: the line at byte {line.start} is damaged and what it held{of} is "
         f"lost{remains}; the study goes on from what is left"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.command_line import command, running_command
+from hsweep.design.labels import first_of
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, shown
 from hsweep.files import cause, set_aside, write_text
@@ -37,7 +38,6 @@ FILE_META: Final = "file:"
 """Begins the names under which the text of a file of the study's folder is on record."""
 CLOSELY: Final = 5_000
 """Trials up to which commands that show how a study stands list its trials."""
-_MOST_NAMED: Final = 5
 
 
 class StudyFolder:
@@ -251,9 +251,8 @@ class StudyFolder:
         matches = matches or [row for row in rows if name and row.key.startswith(name)]
         if len(matches) == 1:
             return matches[0]
-        examples = ", ".join(row.key for row in matches[:_MOST_NAMED])
-        ellipsis = ", ..." if len(matches) > _MOST_NAMED else ""
-        several = f"{len(matches)} trials of {self.name} are ({examples}{ellipsis})"
+        examples = first_of([row.key for row in matches])
+        several = f"{len(matches)} trials of {self.name} are ({examples})"
         key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
         raise UserError(
             f"{several if matches else 'no trial is'} called {shown(name)}; a trial is named by "

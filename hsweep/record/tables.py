@@ -17,7 +17,7 @@ from hsweep.files import replacing
 from hsweep.record.index import parsed
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import FIGURES, REPORTED_COUNTS, RawReport, TrialRow
-from hsweep.record.summary import SEARCH_END, counted
+from hsweep.record.summary import counted
 from models.conditioning import PROBED_WORDS
 from models.conditioning import is_probed as is_probed
 
@@ -300,14 +300,6 @@ class StudyTables:
         if not parts:
             return schema.empty_table()
         return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
-
-    @property
-    def search_end(self) -> str | None:
-        """Why an adaptive search proposed fewer points than its number; None if it did not."""
-        return self.journal.meta(SEARCH_END)
-
-    def mixed_versions(self) -> list[str]:
-        return mixed_versions_lines(self.journal, self._columns["key"])
 
     @cached_property
     def rows(self) -> list[TrialRow]:
