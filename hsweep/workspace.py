@@ -148,15 +148,6 @@ class LoadedSweep:
         ]
         return [self.module, *(module for module in names if module is not self.module)]
 
-    def code_files(self) -> dict[str, Path]:
-        """Return the Python files of the sweep's folder that have been imported, by their paths
-        from there."""
-        files = (Path(module.__file__ or "").resolve() for module in self.own_modules()[1:])
-        folder = self.folder.resolve()
-        return {
-            str(file.relative_to(folder)): file for file in files if file.is_relative_to(folder)
-        }
-
     def _is_own(self, name: str, file: Path) -> bool:
         if name.split(".")[0] in PACKAGES:
             return is_of_user(name, file)

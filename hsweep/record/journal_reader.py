@@ -70,7 +70,6 @@ class JournalReader:
         self._log, self._index_path = log, index_file(log.folder)
         self._index: sqlite3.Connection | None = None
         self._indexed = -1
-        self._is_snapshot = False
 
     def close(self) -> None:
         index, self._index = self._index, None
@@ -89,13 +88,14 @@ class JournalReader:
         """Yield the index, up to date; an error in reading it becomes a UserError."""
         path, log = self._index_path, self._log
         try:
-            if self._index is None or (not self._is_snapshot and log.size != self._indexed):
-                if self._index is not None and not is_of_log(self._index, log):
-                    self._index.close()
-                    self._index = None
-                self._index = self._index or open_index(path, log)
-                self._indexed = catch_up(self._index, log)
-            yield self._index
+            index = self._index
+            if index is None or not (index.in_transaction or log.size == self._indexed):
+                if index is not None and not is_of_log(index, log):
+                    index.close()
+                    self._index = index = None
+                self._index = index = index or open_index(path, log)
+                self._indexed = catch_up(index, log)
+            yield index
         except (OSError, sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
@@ -125,11 +125,9 @@ class JournalReader:
             index.execute("BEGIN")
             # SQLite takes the instant at the first reading.
             index.execute("SELECT 1 FROM position").fetchone()
-        self._is_snapshot = True
         try:
             yield
         finally:
-            self._is_snapshot = False
             if index.in_transaction:
                 index.execute("ROLLBACK")
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -69,7 +68,7 @@ class StudyFolder:
             draft.root.rename(paths.root)
         except BaseException as error:
             shutil.rmtree(draft.root, ignore_errors=True)
-            if not isinstance(error, (OSError, sqlite3.Error, UserError)):
+            if not isinstance(error, (OSError, UserError)):
                 raise
             if holds_a_study(paths):
                 raise UserError(

@@ -229,10 +229,11 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
 def _code_files(change: Change) -> dict[str, Path]:
     """Return the files of the sweep's folder that its trials need, by their paths from there."""
     loaded, trials = change.prepared.loaded, change.prepared.plan.trials
+    folder = loaded.folder.resolve()
     digests = {digest for trial in trials for digest in trial.parts.values()}
-    names = {name for digest in digests for name in files_of(digest) or ()}
-    named = {name: loaded.folder / name for name in names}
-    return loaded.code_files() | {name: file for name, file in named.items() if file.is_file()}
+    files = {folder / name for digest in digests for name in files_of(digest) or ()}
+    files |= {Path(module.__file__ or "").resolve() for module in loaded.own_modules()[1:]}
+    return {str(file.relative_to(folder)): file for file in files if file.is_relative_to(folder)}
 
 
 def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:

@@ -4,12 +4,12 @@ import threading
 import time
 from typing import Any, Final
 
-from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, format_error
 from hsweep.paths import Home
 from hsweep.record.lease import is_held
 from hsweep.record.log import segment_files
 from hsweep.record.study import StudyFolder, list_studies
+from hsweep.record.summary import num_ended
 from hsweep.secrets import redact
 from hsweep.terminal import warn
 from hsweep.watching.now import Now, study_now
@@ -147,14 +147,11 @@ def _study_row(home: Home, name: str) -> dict[str, Any]:
         status = StudyFolder.open(home, name).status()
     except Exception as error:  # whatever has become of its files, the others are listed
         return {"name": name, "error": str(error)}
-    num_ended = sum(
-        status[each] for each in TrialStatus if each.is_final and each is not TrialStatus.NOT_NEEDED
-    )
     return {
         "name": name,
         "error": "",
         "state": status["state"],
-        "ended": f"{num_ended:,}",
+        "ended": f"{num_ended(status):,}",
         "runs": f"{status['runs']:,}",
         "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(status["created"])),
     }

@@ -64,7 +64,7 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
     load("mine", home.root).delete()
     assert names(home) == set()
     # Nor does a process that is about to run it make its folder again, in the way of another.
-    with pytest.raises(UserError, match="it is not there"), holding(study.paths):
+    with pytest.raises(UserError, match="No such file"), holding(study.paths):
         pass
     assert new_study(home).status()["trials"] == 3
     again = load("mine", home.root)
