@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
-    from hsweep.ray_tune.local import StartingRay
     from hsweep.record.study import StudyFolder
     from hsweep.record.tables import StudyTables
-    from hsweep.running.change import Change
-    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -120,22 +117,17 @@ class Conclusion:
         return {**answer, "report": None if self.problem else str(study.paths.report)}
 
 
-def run_and_conclude(
-    change: "Change",
-    options: "RunOptions",
+def conclude(
+    conclusion: Conclusion,
+    study: "StudyFolder",
+    outcome: "Outcome",
     home: Home,
-    console: "Console",
     *,
     as_json: bool,
-    started: "StartingRay | None" = None,
     extra_json: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run a change of a study, print its answer and where its files are, and choose the exit code;
-    ``extra_json`` are further entries of the printed JSON."""
-    from hsweep.running.run import run
-
-    conclusion = Conclusion(change.target, console)
-    study, outcome = run(change, options, home, console, conclusion, started=started)
+    """Print where the files of a study that has run are, and choose the exit code; ``extra_json``
+    are further entries of the printed JSON."""
     conclusion.print_places(study, outcome, home)
     if as_json:
         seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}

@@ -49,10 +49,13 @@ def resume(
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
     ray = start_early(options, loaded.folder)
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
     job = resume_study(study, loaded, target, options)
     for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(acceptance_line(entry), soft_wrap=True)
-    run_and_conclude(job, options, home, console, as_json=as_json, started=ray)
+    conclusion = Conclusion(job.target, console)
+    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    conclude(conclusion, *outcome, home, as_json=as_json)

@@ -102,8 +102,9 @@ def run(
     from hsweep.running.start import start_early
 
     ray = None if order.is_answered else start_early(options, order.loaded.folder)
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
+    from hsweep.running.run import run as run_job
 
     job = order.change(options, console)
     extra: dict[str, Any] = {}
@@ -111,7 +112,9 @@ def run(
         extra["concerns"] = concerns_json(job.prepared.plan)
         if job.study is not None:
             extra["revision"] = job.revision.to_json()
-    run_and_conclude(job, options, home, console, started=ray, as_json=as_json, extra_json=extra)
+    conclusion = Conclusion(job.target, console)
+    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    conclude(conclusion, *outcome, home, as_json=as_json, extra_json=extra)
 
 
 def _show_edit(order: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
@@ -147,9 +150,10 @@ def _run_missing(
     from analysis.ask import answer_study
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
-    from hsweep.commands.conclusion import run_and_conclude
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.design.question import Missing
     from hsweep.running.change import missing
+    from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
     from hsweep.tracking.target import target_of
 
@@ -189,7 +193,9 @@ def _run_missing(
         if as_json:
             print_json({"study": study.name, "dry_run": True, **added})
         return
-    run_and_conclude(job, options, home, console, as_json=as_json, extra_json=added)
+    conclusion = Conclusion(job.target, console)
+    outcome = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *outcome, home, as_json=as_json, extra_json=added)
 
 
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:

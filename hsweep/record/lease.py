@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import platform
+import tempfile
 import threading
 import time
 import uuid
@@ -207,11 +208,7 @@ def holding(paths: StudyPaths) -> Iterator[Lease]:
     except FileExistsError:
         raise _held_by(paths, _last_holder(paths)) from None
     except OSError as error:
-        raise UserError(
-            f"the study {paths.name!r} cannot be run or changed: its folder {paths.root} cannot be "
-            f"written to ({cause(error)}). Make it writable or free some space and try again; "
-            "`hsweep show`, `analyze` and `export` read it as it is"
-        ) from error
+        raise _not_writable(paths, error) from error
     lease = Lease(paths, holder, number)
     try:
         lease.beat()
@@ -223,7 +220,7 @@ def holding(paths: StudyPaths) -> Iterator[Lease]:
 
 
 def refuse_held(paths: StudyPaths, refresh: Callable[[], object] = lambda: None) -> None:
-    """Refuse a study that a living process holds.
+    """Refuse a study that a living process holds, or whose folder cannot be written to.
 
     To see whether a process on another machine lives takes as long as a lease.
 
@@ -231,8 +228,13 @@ def refuse_held(paths: StudyPaths, refresh: Callable[[], object] = lambda: None)
         refresh: called before the note of its holder is read, which it may write.
 
     Raises:
-        UserError: it is held.
+        UserError: it is held, or cannot be written to.
     """
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=paths.root) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise _not_writable(paths, error) from error
     refresh()
     holder = _last_holder(paths)
     if holder is None or holder.is_released or holder in _dead:
@@ -280,6 +282,14 @@ def _last_holder(paths: StudyPaths) -> Holder | None:
             owner = Holder.of(owner_of(segment))
             return note if owner is None or (note and note.id == owner.id) else owner
     return note
+
+
+def _not_writable(paths: StudyPaths, error: OSError) -> UserError:
+    return UserError(
+        f"the study {paths.name!r} cannot be run or changed: its folder {paths.root} cannot be "
+        f"written to ({cause(error)}). Make it writable or free some space and try again; "
+        "`hsweep show`, `analyze` and `export` read it as it is"
+    )
 
 
 def _held_by(paths: StudyPaths, holder: Holder | None) -> UserError:
