@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import click
 
-from benchmarks.overhead import STUDY, SWEEP
 from benchmarks.pairs import Quantity, environment, in_process, in_turn, measured, show
 from hsweep.paths import below
 
+SWEEP: Final = "benchmarks/storage_sweep.py"
+STUDY: Final = "resumed"
 MOST_SHARE: Final = 1.0
 """Per cent of the machine's cores."""
 MOST_SECONDS: Final = 30.0

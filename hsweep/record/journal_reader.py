@@ -40,8 +40,10 @@ _ROWS_AT_ONCE: Final = 20_000
 _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
 _REPORTS: Final = "SELECT key, time, attempt, unit, payload FROM log"
 _OF_KEYS: Final = "key IN (SELECT value FROM json_each(?))"
-_ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
-"""Status entries whose reason may have several lines, as JSON writes them."""
+_ERRORS: Final = (
+    "kind = 'status' AND (json_extract(payload, '$.status') = 'failed'"
+    " OR instr(trim(json_extract(payload, '$.reason'), char(9, 10, 13, 32)), char(10)))"
+)
 _LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 
 
@@ -321,12 +323,9 @@ class JournalReader:
         return list(self._select(f"{NOTED} ORDER BY seq"))
 
     def errors(self) -> Iterator[LogRow]:
-        """Yield the status entries of failed trials, and those with a reason of several lines, such
-        as a traceback, in the order they were recorded."""
-        for entry in self._select(f"{_ERRORS} ORDER BY seq"):
-            text = str(entry.payload["reason"]).strip()
-            if "\n" in text or entry.payload["status"] == TrialStatus.FAILED:
-                yield entry
+        """Return the status entries of failed trials, and those with a reason of several lines,
+        such as a traceback, in the order they were recorded."""
+        return self._select(f"{_ERRORS} ORDER BY seq")
 
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
         return list(self._select("seq > ? ORDER BY seq LIMIT ?", seq, limit))

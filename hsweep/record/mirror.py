@@ -19,7 +19,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -216,26 +216,19 @@ class Mirror:
             store.write(_STATUS, json.dumps(status, default=str).encode())
 
     def _copy_segment(self, file: Path, number: int, owner: str, chain: list[_Part]) -> None:
-        """Copy what a segment has more than its parts in the storage."""
-        last = chain[-1] if chain else None
-        start, end = (last.start, last.end) if last is not None else (0, 0)
-        size = file.stat().st_size
-        if size <= end:
-            return
+        """Copy what a segment has more than its parts in the storage; the last part grows up to a
+        size."""
+        last = chain[-1] if chain else _Part(number, owner, 0, 0)
+        start = last.end if last.end - last.start >= _PART_BYTES else last.start
         with file.open("rb") as opened:
-            # Up to that size alone: as it grows on it would become many small parts.
-            while opened.seek(start) < size:
-                content = opened.read(min(_PART_BYTES, size - start))
-                # Half a line may be taken back.
-                content = content[: content.rfind(b"\n") + 1] or content + opened.readline()
-                if not content.endswith(b"\n"):
-                    return
-                if start + len(content) > end:
-                    part = _Part(number, owner, start, start + len(content))
-                    self._store.write(part.file, content)
-                    if last is not None and last.start == start:
-                        self._store.remove(last.file)
-                start += len(content)
+            opened.seek(start)
+            content = opened.read()
+        # Half a line may be taken back.
+        end = start + content.rfind(b"\n") + 1
+        if end > last.end:
+            self._store.write(_Part(number, owner, start, end).file, content[: end - start])
+            if start == last.start and chain:
+                self._store.remove(last.file)
 
     def _fence(self, number: int) -> None:
         error = FencedError(
@@ -382,26 +375,25 @@ def _fetch(store: Store, folder: Path) -> None:
     _fetch_holder(store, folder)
 
 
-def _fetch_segment(store: Store, folder: Path, chain: Iterable[_Part]) -> bool:
+def _fetch_segment(store: Store, folder: Path, chain: Sequence[_Part]) -> bool:
     """Fetch what the file of a segment lacks; return whether all parts were still there."""
+    file, owner = segment_file(folder, chain[0].segment), chain[0].owner
+    if file.exists() and _owner_id(file) != owner:
+        for other in segment_files(folder)[chain[0].segment - 1 :]:
+            aside = other.rename(f"{other}.{_owner_id(other)}")
+            print_step(f"the study went on elsewhere: {other} does not count, kept as {aside}")
+    size = file.stat().st_size if file.exists() else 0
     for part in chain:
-        file = segment_file(folder, part.segment)
-        if not part.start and file.exists() and _owner_id(file) != part.owner:
-            for other in segment_files(folder)[part.segment - 1 :]:
-                aside = other.rename(f"{other}.{_owner_id(other)}")
-                print_step(f"the study went on elsewhere: {other} does not count, kept as {aside}")
-        size = file.stat().st_size if file.exists() else 0
-        if part.end <= size:
-            continue
-        if (content := store.read(part.file)) is None:
-            return False
-        if not size:
-            with replacing(file) as draft:
-                draft.write_bytes(content)
-        else:
-            with file.open("r+b") as opened:
+        if part.end > size:
+            if (content := store.read(part.file)) is None:
+                return False
+            with (
+                contextlib.nullcontext(file) if size else replacing(file) as place,
+                place.open("r+b" if size else "wb") as opened,
+            ):
                 opened.seek(part.start)
                 opened.write(content)
+            size = part.end
     return True
 
 
