@@ -120,14 +120,14 @@ def resumed(storage: str, trials: int, seconds: float) -> list[Quantity]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         store = f"sqlite:///{folder / 'mlflow.db'}"
-        for verb, home, rest in (
-            ("run", "lost", (SWEEP, "--storage", storage, "--set", f"num_points={trials}",
+        for verb, home, budget, rest in (
+            ("run", "lost", seconds, (SWEEP, "--storage", storage, "--set", f"num_points={trials}",
                              "--no-reuse", "--study", STUDY)),
-            ("resume", "other", (STUDY, "--from", storage)),
+            ("resume", "other", 5.0, (STUDY, "--from", storage)),
         ):  # fmt: skip
             began = time.time()
             # It ends while some are left, and soon after it has gone on.
-            where = ("--home", str(folder / home), "--time-budget", f"{seconds:g}s")
+            where = ("--home", str(folder / home), "--time-budget", f"{budget:g}s")
             ended = in_process(
                 ["-m", "hsweep", verb, *rest, *where, *options, store], variables=_KEYS
             )
@@ -155,7 +155,7 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
     trials, seconds = (20, 3.0) if quick else (10_000, 60.0)
     with object_store() as storage:
         rows = taken_from_training(storage, 1 if quick else pairs, trials, seconds)
-        rows += resumed(below(storage, "resumed"), *((300, 3.0) if quick else (10_000, 12.0)))
+        rows += resumed(below(storage, "resumed"), *((300, 3.0) if quick else (10_000, 30.0)))
     show("storage", [], about, quantities=rows, strict=strict)
 
 

@@ -253,11 +253,9 @@ class StudyTables:
         }
         reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
         for name in REPORTED_COUNTS:
-            counts_reported = reported.pop(name).to_pylist()
-            columns[name] = [
-                planned_count if planned_count is not None or value is None else round(value)
-                for planned_count, value in zip(columns[name], counts_reported, strict=True)
-            ]
+            planned, measured = pa.array(columns[name], pa.int64()), reported.pop(name)
+            whole = pa.compute.round(measured).cast(pa.int64())
+            columns[name] = pa.compute.coalesce(planned, whole)
         columns |= reported
         columns["wall_seconds"] = pa.compute.fill_null(reported["wall_seconds"], 0.0)
         return pa.table(columns, trials_schema(axes, metrics, orphaned=self.orphaned))

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -106,6 +106,25 @@ class KeptWeights:
     num_bytes: int
 
 
+def best_keys(manifest: Manifest, rows: Iterable[TrialRow]) -> set[str]:
+    """Return the keys of those finished trials that are the best of their stratum or the best
+    baseline of their comparison; of trials with equal values the first in the plan counts."""
+    question, best = manifest.question or {}, dict[tuple[str, Any], tuple[float, int, str]]()
+    baseline = dict(question.get("baseline") or ())
+    for row in rows:
+        value = row.metrics.get(manifest.metric)
+        # Trials of other budgets, such as those of a ladder, are not among the best.
+        if row.budget != manifest.budget["amount"] or value is None:
+            continue
+        rank = (value if manifest.goal == "min" else -value, row.ordinal, row.key)
+        groups: list[tuple[str, Any]] = [("stratum", row.stratum)]
+        if baseline and all(row.point.get(axis) == number for axis, number in baseline.items()):
+            groups.append(("baseline", row.point.get(question["within"])))
+        for group in groups:
+            best[group] = min(rank, best.get(group, rank))
+    return {key for _, _, key in best.values()}
+
+
 class WeightsKeeper:
     """Removes the weights that a study does not keep (see ``Sweep.keep``), once the end of their
     trial is on record.
@@ -121,28 +140,31 @@ class WeightsKeeper:
     def __init__(self, manifest: Manifest, folder: WeightsFolder) -> None:
         self.folder = folder
         self._manifest = manifest
-        self._best: dict[tuple[str, Any], tuple[float, int, str]] = {}
-        self._attempts: dict[str, int] = {}
+        self._kept: dict[str, TrialRow] = {}
 
     def recall(self, rows: Iterable[TrialRow]) -> None:
         """Add trials that have finished before this run, and remove their superfluous weights."""
-        for row in rows:
-            self._add(row)
+        finished = {row.key: row for row in rows}
+        self._keep(finished)
         # What cannot be removed costs only space.
         with contextlib.suppress(OSError):
             for key, attempt in self.folder.sizes():
-                finished_attempt = self._attempts.get(key)
-                if finished_attempt is not None and (
-                    attempt != finished_attempt or not self._keeps(key)
-                ):
+                is_kept = key in self._kept and finished[key].attempt == attempt
+                if key in finished and not is_kept:
                     self.folder.remove((key, attempt))
 
     def ended(self, row: TrialRow) -> None:
         """Note that a trial has ended, and remove the weights that are superfluous now."""
         if row.status is TrialStatus.FINISHED:
-            for key in self._add(row):
-                if not self._keeps(key):
-                    self.folder.remove((key, self._attempts[key]))
+            for other in self._keep({**self._kept, row.key: row}):
+                self.folder.remove((other.key, other.attempt))
+
+    def _keep(self, rows: Mapping[str, TrialRow]) -> list[TrialRow]:
+        """Keep what stays of the weights of these trials; return the others."""
+        keep = self._manifest.keep
+        best = best_keys(self._manifest, rows.values()) if keep == "best" else ()
+        self._kept = {key: row for key, row in rows.items() if keep == "last" or key in best}
+        return [row for key, row in rows.items() if key not in self._kept]
 
     def kept(self, rows: Iterable[TrialRow]) -> KeptWeights:
         """Return the trials whose weights are stored, and those whose weights are missing.
@@ -155,41 +177,10 @@ class WeightsKeeper:
         """
         sizes = self.folder.sizes()
         finished = [row for row in rows if row.status is TrialStatus.FINISHED]
-        current = [row for row in finished if not row.orphaned]
-        for row in current:
-            self._add(row)
+        self._keep({row.key: row for row in finished if not row.orphaned})
         stored = {row.key for row in finished if (row.key, row.attempt) in sizes}
         return KeptWeights(
             tuple(row for row in finished if row.key in stored),
-            tuple(row for row in current if row.key not in stored and self._keeps(row.key)),
+            tuple(row for key, row in self._kept.items() if key not in stored),
             sum(sizes.values()),
         )
-
-    def _keeps(self, key: str) -> bool:
-        keep = self._manifest.keep
-        return keep == "last" or (keep == "best" and key in self._best_keys())
-
-    def _best_keys(self) -> set[str]:
-        return {key for _, _, key in self._best.values()}
-
-    def _add(self, row: TrialRow) -> set[str]:
-        """Add a finished trial; return the keys of the trials, possibly its own, that are no longer
-        the best of their stratum or the best baseline of their comparison.
-
-        Of trials with equal values the first in the plan counts, whichever ended first.
-        """
-        self._attempts[row.key] = row.attempt
-        manifest, value = self._manifest, row.metrics.get(self._manifest.metric)
-        # Trials of other budgets, such as those of a ladder, are not among the best.
-        if row.budget != manifest.budget["amount"] or value is None:
-            return {row.key}
-        before = {row.key, *self._best_keys()}
-        rank = (value if manifest.goal == "min" else -value, row.ordinal, row.key)
-        groups: list[tuple[str, Any]] = [("stratum", row.stratum)]
-        question = manifest.question or {}
-        baseline = dict(question.get("baseline") or ())
-        if baseline and all(row.point.get(axis) == number for axis, number in baseline.items()):
-            groups.append(("baseline", row.point.get(question["within"])))
-        for group in groups:
-            self._best[group] = min(rank, self._best.get(group, rank))
-        return before - self._best_keys()
