@@ -21,7 +21,7 @@ from typing import Any, Final
 from hsweep.design.trial_status import TrialStatus
 from hsweep.files import replacing, set_aside
 from hsweep.record.log import Log, LogLine
-from hsweep.record.rows import TRIAL_COLUMNS, StudyState, TrialRow, key_of_entry, unnoted_losses
+from hsweep.record.rows import TRIAL_COLUMNS, StudyState, TrialRow, damage_text, key_of_entry
 from hsweep.terminal import print_step, warn
 
 JSON_COLUMNS: Final = ("point", "counts", "parts", "last")
@@ -187,10 +187,9 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
         (last.segment, last.start, last.end, last.checksum),
     )
     if damaged:
-        metas = dict(connection.execute("SELECT name, value FROM meta"))
         keys = [key for (key,) in connection.execute("SELECT key FROM trials")]
-        for _, loss in unnoted_losses(log.folder, damaged, keys, metas):
-            warn(loss)
+        for line in damaged:
+            warn(damage_text(log.folder, line, keys))
     return last.end
 
 

@@ -16,9 +16,8 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.lease import Lease
-from hsweep.record.log import Entry, Log, LogLine, begin_segment, inaccessible, segment_files
-from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow, unnoted_losses
-from hsweep.terminal import warn
+from hsweep.record.log import Entry, Log, begin_segment, inaccessible, segment_files
+from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]
 
@@ -65,11 +64,8 @@ class Journal(JournalReader):
             raise inaccessible(folder, "written", error) from error
 
     def _replay(self) -> None:
-        damaged: list[LogLine] = []
         self._end = 0
         for line in self._log.lines():
-            if line.entries is None:
-                damaged.append(line)
             for entry in line.entries or ():
                 self._state.apply(entry)
             self._end = line.end
@@ -77,10 +73,6 @@ class Journal(JournalReader):
             self._log.refuse_lost()
         # A kill tears a line whose end is then missing.
         self._log.cut(self._end)
-        losses = dict(unnoted_losses(self._log.folder, damaged, self.rows, self._state.metas))
-        for loss in losses.values():
-            warn(loss)
-        self.set_metas(losses)
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Record entries together: all of them or none.

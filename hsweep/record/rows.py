@@ -1,6 +1,6 @@
 """The state that a study's log adds up to: a row for each trial, and the study's values."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -8,9 +8,6 @@ from typing import Any, Final, Literal
 from hsweep.design.labels import TrialLabels, first_of
 from hsweep.design.trial_status import TrialStatus
 from hsweep.record.log import Entry, LogLine
-
-DAMAGED_META: Final = "damaged:"
-"""Begins the names under which it is on record that a line of the log was found damaged."""
 
 _ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
 
@@ -171,19 +168,8 @@ def key_of_entry(entry: Entry) -> str:
     return str(entry.get("report") or entry.get("status") or entry.get("trial") or "")
 
 
-def unnoted_losses(
-    path: Path, damaged: Iterable[LogLine], keys: Iterable[str], metas: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the name of a meta and a message for each damaged line of a log whose loss is not yet
-    on record."""
-    recorded_keys = [*keys]
-    for line in damaged:
-        name = f"{DAMAGED_META}{line.start}"
-        if name not in metas:
-            yield name, _loss(path, line, recorded_keys)
-
-
-def _loss(path: Path, line: LogLine, keys: list[str]) -> str:
+def damage_text(path: Path, line: LogLine, keys: Iterable[str]) -> str:
+    """Return what a damaged line of a log costs, given the keys of the trials on record."""
     lost_keys = [key for key in keys if key.encode() in line.content]
     of = f" of trial {first_of(lost_keys)}" if lost_keys else ""
     kinds = [kind for kind in _ENTRY_KINDS if kind.encode() in line.content]
