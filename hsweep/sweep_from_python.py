@@ -16,9 +16,9 @@ from hsweep.design.sweep import Sweep, resolve
 from hsweep.errors import UserError, format_error, shown
 from hsweep.planning.code import look_again, users_modules
 from hsweep.planning.identity import describe
-from hsweep.planning.statements import sweep_text
-from hsweep.shipped import sweep_path
+from hsweep.planning.source import sweep_text
 from hsweep.user_packages import SWEEP_MODULE
+from hsweep.workspace import sweep_path
 
 _LOADERS: Final = ("description", "folder")
 """Fields that the loader of a sweep file fills in."""

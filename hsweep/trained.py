@@ -149,9 +149,9 @@ class StudyTrial:
         """Return the model that the study's sweep makes at the trial's point, and which of its code
         has changed, in words."""
         from hsweep.design.space import recorded_point
-        from hsweep.planning.function_models import model_at
         from hsweep.planning.identity import hash_for_key
         from hsweep.planning.prepare import own_sweep, recorded_options, variant
+        from hsweep.planning.user_code import model_at
         from hsweep.workspace import another_sweep
 
         with another_sweep():

@@ -121,11 +121,8 @@ def _finder(package: str) -> Callable[[str], Any]:
 
 
 def _run_once(package: str, spec: ModuleSpec) -> ModuleType:
-    """Return the module of a user's ``__init__.py``; while it runs, its names so far.
-
-    Raises:
-        UserError: it defines a name that is a module of the package here.
-    """
+    """Return the module of a user's ``__init__.py``; while it runs, its names so far. UserError if
+    it defines a name that is a module of the package here."""
     loaded = sys.modules.get(spec.name)
     if loaded is not None and loaded.__file__ == spec.origin:
         return loaded

@@ -19,7 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hsweep.errors import ROOT, UserError, format_error, is_installed, shown, user_frame
+from hsweep.errors import (
+    ROOT,
+    UserError,
+    format_error,
+    is_installed,
+    shown,
+    unknown_name,
+    user_frame,
+)
 from hsweep.training.world import leave_launcher
 from hsweep.user_packages import (
     FOLDERS_VARIABLE,
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
 
 SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDERS"
+_SHIPPED: Final = ROOT / "sweeps"
 
 
 def pin_imports() -> None:
@@ -154,6 +163,38 @@ class LoadedSweep:
         is_beside = file.resolve().is_relative_to(self.folder) and not is_installed(file)
         # torch.ops says that its file is _ops.py, wherever this process is.
         return is_beside and file.is_file() and name not in ("__main__", "__mp_main__")
+
+
+def shipped_sweeps() -> dict[str, Path]:
+    """Return the sweep files that are installed with this project, by name."""
+    files = sorted(_SHIPPED.glob("*.py"))
+    return {file.stem: file for file in files if file.stem != "__init__"}
+
+
+def sweep_path(named: Path) -> Path:
+    """Return the file that is meant by a path, or by the name of a sweep that comes with hsweep:
+    one word without an ending. No file is opened.
+
+    Raises:
+        UserError: no sweep has this name, or a file beside has it too.
+    """
+    if len(named.parts) != 1 or named.suffix or named.is_file() or named.name in ("", ".."):
+        return named
+    name, local = named.name, named.with_suffix(".py")
+    shipped = shipped_sweeps()
+    if name not in shipped:
+        if local.is_file():
+            raise UserError(f"a sweep is named by its file; {name} is none, but {local} is there")
+        if named.exists():  # a folder, which the loader refuses
+            return named
+        unknown = unknown_name("sweep", name, shipped)
+        raise UserError(f"{unknown} One of your own is given by its file, as in {local}")
+    if local.is_file() and not local.samefile(shipped[name]):
+        raise UserError(
+            f"{name} is a sweep that comes with hsweep, and {local} is yours; give {local} for "
+            f"yours, or {shipped[name]} for the other"
+        )
+    return shipped[name]
 
 
 def load_sweep(

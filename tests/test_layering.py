@@ -256,7 +256,6 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "secrets",
         "seeding",
         "serving",
-        "shipped",
         "signals",
         "streams",
         "telemetry",

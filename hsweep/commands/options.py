@@ -15,8 +15,8 @@ from hsweep.options import STORAGE, OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
-from hsweep.shipped import shipped_sweeps, sweep_path
 from hsweep.streams import json_alone
+from hsweep.workspace import shipped_sweeps, sweep_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

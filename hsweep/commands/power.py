@@ -116,7 +116,7 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
     from analysis.ask import answer_study
     from analysis.questions.lean.result import LeanGroups, LeanResult
     from analysis.questions.power.fit import plan_lean
-    from hsweep.planning.baseline import comparisons, num_cheaper
+    from hsweep.planning.answerable import comparisons, num_cheaper
 
     seen = None
     if study is not None:

@@ -15,7 +15,7 @@ from hsweep.paths import Home, check_study_name
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions, StudyOptions
 from hsweep.secrets import refuse_secrets
-from hsweep.shipped import shipped_sweeps
+from hsweep.workspace import shipped_sweeps
 
 
 @click.group()

@@ -21,8 +21,7 @@ from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
-from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.plan import Planner
+from hsweep.planning.plan import Planner, baseline_proposals
 from hsweep.record.journal import Journal
 from hsweep.record.summary import PROPOSALS, SEARCH_END
 

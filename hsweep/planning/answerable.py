@@ -4,7 +4,7 @@ What an answer needs of points and seeds stands with the question (`Transition.n
 `Lean.needs`); here it is asked of a plan, and what the plan itself makes impossible is found.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from hsweep.design.labels import listed, point_label
 from hsweep.design.question import Concern, Lean, Transition
+from hsweep.design.space import Point
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import is_number, shown
-from hsweep.planning.baseline import comparisons, num_cheaper
 from hsweep.planning.code import files_of, texts_named_in
-from hsweep.planning.plan import Plan
+from hsweep.planning.plan import Plan, comparison_of, shape_of
 from tasks.base import DataError, Metric
 
 _NOT_REPORTED: Final = (
@@ -301,3 +301,24 @@ def _without_one_baseline(
             "axis that varies: name all of them"
         )
     return _impossible(f"no planned trial has the baseline {label}{where}", remedy)
+
+
+def comparisons(question: Lean, trials: Iterable[Trial]) -> dict[Any, dict[Point, Trial]]:
+    """Return a trial of each shape, by the comparisons that the shapes belong to."""
+    shapes: dict[Any, dict[Point, Trial]] = {}
+    for trial in trials:
+        group = shapes.setdefault(comparison_of(question, trial.point), {})
+        group.setdefault(shape_of(question, trial.point), trial)
+    return shapes
+
+
+def num_cheaper(question: Lean, shapes: Mapping[Point, Trial]) -> int:
+    """Return the number of shapes of a comparison that cost less than its baseline.
+
+    Where only a run can tell the cost, all shapes but the baseline count.
+    """
+    costs = {trial.point: cost_columns(trial).get(question.costs[0]) for trial in shapes.values()}
+    limits = [cost for point, cost in costs.items() if question.is_baseline(point)]
+    if not limits or limits[0] is None:
+        return len(costs) - len(limits)
+    return sum(cost is None or cost < limits[0] for cost in costs.values())

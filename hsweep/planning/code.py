@@ -206,20 +206,15 @@ def _code_of_definitions(
         name = kind.__module__
         _refuse_without_file(kind)
         if name in ("__main__", SWEEP_MODULE):
-            in_sweep.setdefault(name, set()).update({definition_of(kind), *_decorating(kind)})
+            # What a decorator made may stand in an assignment, ``train = decorator(function)``.
+            named = vars(sys.modules[name]).items() if hasattr(kind, "__wrapped__") else ()
+            names = {other for other, value in named if value is kind}
+            in_sweep.setdefault(name, set()).update({definition_of(kind), *names})
         else:
             imports.follow(name)
     for name, definitions in in_sweep.items():
         imports.follow_sweep(name, definitions)
     return imports.code()
-
-
-def _decorating(kind: Definition) -> set[str]:
-    """Return the names that a module has for a function that a decorator made: one of them may
-    stand in an assignment, ``train = decorator(function)``."""
-    if not hasattr(kind, "__wrapped__"):
-        return set()
-    return {name for name, value in vars(sys.modules[kind.__module__]).items() if value is kind}
 
 
 def _refuse_without_file(kind: Definition) -> None:

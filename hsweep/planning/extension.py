@@ -269,11 +269,8 @@ def _at_another_budget(
 
 
 def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
-    """Return the points of a cell: those on record, else those of the sweep's space.
-
-    Raises:
-        UserError: the space has no points in the cell, or cannot list them.
-    """
+    """Return the points of a cell: those on record, else those of the sweep's space; UserError if
+    it has none in the cell, or cannot list them."""
     at = {axis: as_value(value) for axis, value in missing.at.items()}
     if points := [point for point in recorded if point.has(at)]:
         return points

@@ -1,21 +1,23 @@
 """Plans every trial before any trains: keys, counts, memory, impossible points, duplicates."""
 
+import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from hsweep.design.domain import AxisValue, Domain, ValueList
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
-from hsweep.design.space import Point
+from hsweep.design.space import Point, num_values
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import UserError, format_error
-from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.code import (
     code_of,
     code_of_script,
@@ -23,7 +25,6 @@ from hsweep.planning.code import (
     training_code,
 )
 from hsweep.planning.commands import check_commands
-from hsweep.planning.function_models import model_at
 from hsweep.planning.identity import Accepted, content_hash, describe, key_of, parts_of
 from hsweep.planning.options import Limits, violation
 from hsweep.planning.user_code import (
@@ -35,6 +36,7 @@ from hsweep.planning.user_code import (
     count_model,
     described_cost,
     evaluated,
+    model_at,
     too_few_tokens,
     with_deciding_metric,
     with_task_settings,
@@ -49,6 +51,8 @@ _MAX_CHECKED_BUILDS: Final = 300
 _MAX_HASHES: Final = 256
 _BUILT: Final = ("model", "task")
 UNREAD_DATA: Final = "unread"
+_MOST_BASELINES: Final = 10_000
+"""Combinations that are looked at, and values of one axis."""
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """The most trials of a study; a plan with more comes from a typing error."""
@@ -238,11 +242,8 @@ class Planner:
         return trials
 
     def _any_trial(self, point: Point) -> Trial:
-        """Return a trial of a point without key, budget and seeds of its own.
-
-        Raises:
-            ImpossiblePointError: it cannot be trained, or is outside the limits.
-        """
+        """Return a trial of a point without key, budget and seeds of its own; ImpossiblePointError
+        if it cannot be trained, or is outside the limits."""
         is_users = self.sweep.train is not None
         setup = self._trained_by_user(point) if is_users else self._trained_by_loop(point)
         task, model, recipe, resources, counts, memory = setup
@@ -282,11 +283,7 @@ class Planner:
             self._data_problems[str(error)] = None
 
     def _trained_by_loop(self, point: Point) -> _Setup:
-        """Return the setup of a point that this project's loop trains.
-
-        Raises:
-            ImpossiblePointError: it cannot be trained.
-        """
+        """Return the setup of a point that this project's loop trains."""
         sweep = self.sweep
         task = evaluated("task", sweep.task, point)
         model = evaluated("model", partial(model_at, sweep.model, task=task), point)
@@ -303,7 +300,7 @@ class Planner:
         )
         if sweep.keep != "none":
             # A file of weights cannot hold a state that is no tensor.
-            from hsweep.training.weights import plain_tensors
+            from hsweep.training.batches import plain_tensors
 
             self._compute_once(
                 ("weights", type(model)),
@@ -326,11 +323,7 @@ class Planner:
         return task, model, recipe, resources, counts, memory
 
     def _trained_by_user(self, point: Point) -> _Setup:
-        """Return the setup of a point that a user's function or command trains.
-
-        Raises:
-            ImpossiblePointError: it cannot be trained.
-        """
+        """Return the setup of a point that a user's function or command trains."""
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
         training: UserTraining = self._compute_once("user training", sweep.user_training)
@@ -491,3 +484,52 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
         raise
     except Exception as error:
         raise UserError(f"the sweep's space cannot be listed: {format_error(error)}") from error
+
+
+def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
+    """Return the points that a sampling search begins with, the baseline of a lean question, each
+    with the parameters that stand for it (see ``Space.parameters``).
+
+    One at each value of ``within`` and of the nuisance axes. None where the baseline does not
+    determine its point: where another axis has several values, or one of these has infinitely many.
+    """
+    question = sweep.question
+    if not isinstance(question, Lean) or sweep.search.method == "grid":
+        return []
+    baseline = dict(question.baseline)
+    domains = sweep.space.parameters()
+    candidates = (_choices(name, domain, baseline) for name, domain in domains.items())
+    choices = [values for values in candidates if values is not None]
+    if len(choices) < len(domains) or math.prod(map(len, choices)) > _MOST_BASELINES:
+        return []
+    proposals: dict[Point, dict[str, Any]] = {}
+    for values in itertools.product(*choices):
+        parameters = dict(zip(domains, values, strict=True))
+        decoded = sweep.space.decode(parameters)
+        if decoded is not None and question.is_baseline(point := Point(decoded)):
+            proposals.setdefault(point, parameters)
+    shapes = {shape_of(question, point) for point in proposals}
+    comparisons = {comparison_of(question, point) for point in proposals}
+    return list(proposals.items()) if len(shapes) == len(comparisons) else []
+
+
+def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
+    """Return the axes of a point that make its shape: all but the nuisance axes."""
+    return Point({axis: value for axis, value in point.items() if axis not in question.nuisance})
+
+
+def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
+    """Return the comparison of a point: its value of ``within``, None without such an axis."""
+    return None if question.within is None else point.get(question.within)
+
+
+def _choices(
+    name: str, domain: Domain, baseline: Mapping[str, AxisValue]
+) -> tuple[AxisValue, ...] | None:
+    """Return the values of a parameter that may make a baseline; None for too many."""
+    axis = name.rpartition(".")[2]
+    if axis not in baseline:
+        return domain.finite() if num_values(domain) <= _MOST_BASELINES else None
+    # A value that the baseline cannot have matters on the other side of a union alone.
+    other = domain.values[0] if isinstance(domain, ValueList) else domain.low
+    return (baseline[axis] if baseline[axis] in domain else other,)

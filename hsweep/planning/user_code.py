@@ -1,11 +1,19 @@
 """Calls a sweep's functions and objects, which may fail in any way, be of a wrong type, or ask for
 what task, model, device or libraries do not have."""
 
-from collections.abc import Callable, Hashable
+import contextlib
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.design.budget import Budget
+from hsweep.design.function_model import (
+    FunctionModel,
+    check_function,
+    is_module,
+    note_as_new,
+)
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import Goal, Scale
@@ -19,7 +27,10 @@ from hsweep.planning.identity import content_hash
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.conditioning import is_probed
 from models.counts import counts_of
-from tasks.base import DataError, Learnable, Task
+from tasks.base import DataError, Exemplary, Learnable, Task
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "task": ((Task,), "a task (see tasks.base.Task)"),
@@ -161,6 +172,8 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
             for metric in task.metrics
         },
     )
+    if sweep.metric not in metrics:
+        raise unknown_name(f"metric of task {task.name!r}", sweep.metric, metrics)
     for name, declared in metrics.items():
         metric = f"metric {name!r} of task {task.name!r}"
         for field, value in declared.items():
@@ -169,10 +182,6 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
                     f"{metric} has the {field} {shown(value)}; it must be "
                     f"{listed([*map(repr, _VALUES[field])], 'or')}"
                 )
-    if sweep.metric not in metrics:
-        raise unknown_name(f"metric of task {task.name!r}", sweep.metric, metrics)
-    for name in metrics:
-        metric = f"metric {name!r} of task {task.name!r}"
         if name in sweep.space.axes:
             raise UserError(
                 f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
@@ -299,3 +308,105 @@ def _check_layers(model: AnyModelConfig) -> None:
 
     with without_numbers():
         layers_of(model.build())
+
+
+def model_at(value: Any, point: Point, task: Any) -> Any:
+    """Return a sweep's model at a point; a module that its function builds as a ``FunctionModel``.
+
+    The module is built on torch's meta device where that works, without memory for its weights.
+
+    Args:
+        value: the sweep's ``model``.
+        point: where.
+        task: that the model learns; its ``example_input`` tells what a forward pass costs.
+
+    Raises:
+        UserError: a module in place of a function, or a function whose code cannot be found.
+    """
+    if is_module(value):
+        name = type(value).__name__
+        raise UserError(
+            f"the sweep's model is a {name} that is built already, and every trial needs a new "
+            f"one; give a function of the point that builds it, as in model=lambda p: {name}(...)"
+        )
+    if not callable(value) or hasattr(value, "__dataclass_fields__"):
+        return value
+    module, read = _built_without_numbers(value, point)
+    if not is_module(module):
+        return module
+    check_function(value)
+    note_as_new(module)
+    from models.tracing import structure_of
+
+    return FunctionModel(
+        value, point, read, structure_of(module), type(module).__name__, _module_cost(module, task)
+    )
+
+
+def _built_without_numbers(function: Callable[[Point], Any], point: Point) -> tuple[Any, Any]:
+    import torch
+
+    from models.meta_build import without_numbers
+
+    with torch.random.fork_rng(devices=[]):
+        # What needs values cannot be built without; what fails otherwise fails again, and says why.
+        with contextlib.suppress(Exception), without_numbers():
+            return _read_by(function, point)
+        return _read_by(function, point)
+
+
+def _module_cost(module: "nn.Module", task: Any) -> Counts:
+    """Return a module's number of parameters and, if it can be traced, the cost of a forward
+    pass."""
+    import torch
+
+    from models.tracing import mapped_tensors, module_counts, params_of
+
+    params = params_of(module)
+    counts = Counts(params, 0, 0)
+    if not isinstance(task, Exemplary):
+        return counts
+    device = next((weights.device for weights in module.parameters()), torch.device("cpu"))
+    try:
+        # Two examples, since a batch norm has no variance of one.
+        example = mapped_tensors(
+            task.example_input(), lambda tensor: torch.cat((tensor, tensor)).to(device)
+        )
+        with torch.random.fork_rng(devices=[]):
+            return module_counts(module.train(), example, examples=2)
+    except Exception:  # what it computes may need values; and the data may not be there
+        return counts
+
+
+def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
+    """Return the value of a function at a point, and the axes that it reads, with their values: all
+    axes where the value holds the point, which may be read later."""
+    values = _WatchedValues(dict(point))
+    read, holder = values.read, weakref.ref(values)
+    watched = Point({})
+    object.__setattr__(watched, "_values", values)
+    del values
+    built = function(watched)
+    del watched
+    axes = set(point) if holder() is not None else read
+    return built, {axis: point[axis] for axis in point if axis in axes}
+
+
+class _WatchedValues(Mapping[str, Any]):
+    """The axis values of a point; records which of them are read."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self.read: set[str] = set()
+
+    def __getitem__(self, axis: str) -> Any:
+        self.read.add(axis)
+        return self._values[axis]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(self._values)
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        self.read.update(self._values)
+        return len(self._values)

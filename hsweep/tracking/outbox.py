@@ -176,7 +176,9 @@ class Outbox:
             for key in [key for key in by_trial if key not in finished]:
                 if self._abandoned.is_set():
                     break
-                self._send_run(trials[key], by_trial[key])
+                # A trial that is not needed gets a run once it begins.
+                if trials[key].status is not TrialStatus.NOT_NEEDED or key in state.runs:
+                    self._send_run(trials[key], by_trial[key])
                 finished.add(key)
         finally:
             passed = list(takewhile(lambda row: row.key in finished, rows))
@@ -188,8 +190,6 @@ class Outbox:
 
     def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
         """Deliver entries of one trial, or note why they are refused."""
-        if trial.status is TrialStatus.NOT_NEEDED and trial.key not in self._state.runs:
-            return  # it gets a run once it begins
         label = self._labels[trial.key]
         try:
             self._sink.send(trial, label, rows)

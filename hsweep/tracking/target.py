@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -16,7 +15,6 @@ from hsweep.paths import Home, StudyPaths, sqlite_uri
 from hsweep.secrets import HIDDEN, redact, redact_patterns
 
 if TYPE_CHECKING:
-    from hsweep.record.manifest import Manifest
     from hsweep.record.study import StudyFolder
 
 PARENT: Final = "parent"
@@ -108,11 +106,6 @@ FURTHER: Final = {
     for name, title in (("wandb", "W&B"), ("tensorboard", "TensorBoard"))
 }
 Target = TrackingTarget | FurtherTarget
-
-
-def further_targets(study: "Manifest", kinds: Iterable[str]) -> list[FurtherTarget]:
-    """Return the places that a study reports to beside MLflow: its own, and those in ``kinds``."""
-    return [FURTHER[kind] for kind in dict.fromkeys([*study.track, *kinds])]
 
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:

@@ -20,12 +20,12 @@ from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
 from hsweep.tracking.outbox import Outbox
 from hsweep.tracking.target import (
+    FURTHER,
     FurtherTarget,
     Refusal,
     Target,
     TrackingTarget,
     describe,
-    further_targets,
 )
 
 if TYPE_CHECKING:
@@ -266,7 +266,8 @@ def trackers_of(
 ) -> list[Tracker]:
     """Return a tracker for the MLflow store, which has files and weights, too, and one for each
     further place."""
-    places: list[Target] = [target, *further_targets(study.manifest, further)]
+    kinds = dict.fromkeys([*study.manifest.track, *further])
+    places: list[Target] = [target, *(FURTHER[kind] for kind in kinds)]
     return [Tracker(study.paths.journal, place, study.manifest, confirm) for place in places]
 
 

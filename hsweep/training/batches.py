@@ -4,12 +4,13 @@ the device while it computes the update before, and no further ahead."""
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from hsweep.errors import UserError, shown
 from hsweep.training.devices import is_out_of_memory
 from tasks.base import Batch, Divisible, TaskData
 
@@ -99,6 +100,27 @@ def part_alone(value: Any) -> Any:
     if value.untyped_storage().nbytes() <= value.nbytes:
         return value
     return value.detach().to("cpu", copy=True)
+
+
+def plain_tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a model's state, those that share their numbers once.
+
+    Raises:
+        UserError: the model's state holds something that is no tensor.
+    """
+    tensors: dict[str, Tensor] = {}
+    known = set()
+    for name, value in mapped(dict(state), part_alone).items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"the state of a model whose weights are kept is made of tensors; {name!r} is "
+                f'{shown(value)}. Make it a buffer, or leave keep="none"'
+            )
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+        if place not in known or not value.data_ptr():
+            known.add(place)
+            tensors[name] = value.contiguous()
+    return tensors
 
 
 def prefetched(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:

@@ -152,6 +152,7 @@ class _Loop:
         action = functools.partial(evaluate, run, self._setup, unit, self._step, losses)
         metrics, diverged_at = with_room("the evaluation", action, gradients.clear, device)
         figures["wall_seconds"] = run.seconds()
+        note, gradients.note = gradients.note, ""
         is_last = unit == self._trial.budget.amount
         if is_last and self._batch is not None and diverged_at is None:
             part = self._division.parts(self._batch)[0][0]
@@ -167,7 +168,7 @@ class _Loop:
             train_seconds=run.train_seconds,
             data_seconds=run.data_seconds,
             micro_batch=gradients.reduced,
-            note=gradients.take_note(),
+            note=note,
             running_loss=mean_loss(losses),
             peak_memory_bytes=held_at_most(device),
             **figures,
@@ -181,11 +182,8 @@ class _Loop:
         return float(nn.utils.get_total_norm(gradients))
 
     def _update_until(self, unit: int) -> list[Tensor]:
-        """Update the model until a unit of the budget is done; return the updates' losses.
-
-        Raises:
-            StopTrial: the trial has to end before that, and a checkpoint is written.
-        """
+        """Update the model until a unit of the budget is done; return the updates' losses. A trial
+        that has to end before writes a checkpoint."""
         self._model.train()
         losses = self._begin_unit()
         self._is_unchanged = not has_batch_statistics(self._model)
@@ -222,12 +220,7 @@ class _Loop:
         return pause if is_by_time or pause is Pause.END else Pause.NONE
 
     def _save_within(self, losses: list[Tensor]) -> None:
-        """Write a checkpoint between two reports, and end the trial if it has to.
-
-        Raises:
-            StopTrial: it ends here.
-            StorageError: the checkpoint before cannot be written.
-        """
+        """Write a checkpoint between two reports, and end the trial if it has to."""
         run, world = self._run, self._world
         states = functools.partial(random_states, run.device)
         updates = {

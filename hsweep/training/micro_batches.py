@@ -117,11 +117,6 @@ class Gradients:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def take_note(self) -> str:
-        """Return the note, and begin another."""
-        note, self.note = self.note, ""
-        return note
-
     def _try(self, parts: Parts) -> tuple[Tensor | None, str]:
         """Return the loss, None where memory does not suffice, and the allocator's message then."""
         try:

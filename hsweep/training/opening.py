@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
+from hsweep.training.batches import plain_tensors
 from hsweep.training.devices import fitting
 from hsweep.training.division import start_equal
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.process_state import seed_all
-from hsweep.training.weights import plain_tensors
 from tasks.base import TaskData
 
 if TYPE_CHECKING:

@@ -114,12 +114,8 @@ def check_optimizer(recipe: Recipe) -> None:
 
 
 def _update_some(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
-    """Update the model three times on examples that are always the same.
-
-    Args:
-        seed: of the random numbers that the optimizer may draw.
-    """
-    torch.manual_seed(seed)
+    """Update the model three times on examples that are always the same."""
+    torch.manual_seed(seed)  # the optimizer may draw random numbers
     for number in range(3):
         generator = torch.Generator().manual_seed(number)
         images, targets = (torch.randn(6, *n, generator=generator) for n in ((2, 2, 2), (3,)))
@@ -154,11 +150,10 @@ def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
 @functools.cache
 def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozenset[str] | None]:
     """Return the function that makes an optimizer, and its arguments; None where it takes any.
-
-    Raises:
-        UserError: there is no such optimizer, or it cannot be used here.
-    """
-    of_torch = _of_torch()
+    UserError where there is no such optimizer, or it cannot be used here."""
+    kinds = (kind for kind in vars(torch.optim).values() if isinstance(kind, type))
+    of_torch: dict[str, Any] = {kind.__name__.lower(): kind for kind in kinds} | {"adamw": AdamW}
+    del of_torch["optimizer"]
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
         return kind, _arguments(kind)
@@ -198,13 +193,6 @@ def _pytorch_optimizer() -> Any:
     finally:
         if present is stand_in:
             del sys.modules[_ZERO3_MODULE]
-
-
-def _of_torch() -> dict[str, Any]:
-    named = vars(torch.optim).items()
-    kinds = {name.lower(): kind for name, kind in named if isinstance(kind, type)}
-    del kinds["optimizer"]
-    return kinds | {"adamw": AdamW}
 
 
 def _arguments(kind: Any) -> frozenset[str] | None:

@@ -200,8 +200,21 @@ def rehearse(trial: Trial, data: TaskData) -> str:
     Raises:
         RehearsalError: the trial cannot be trained or evaluated.
     """
+    size = min(trial.recipe.batch_size, _EXAMPLES * trial.recipe.accumulate)
+    short = replace(trial, recipe=replace(trial.recipe, batch_size=size))
     try:
-        return _rehearse(trial, data)
+        _check_steps(trial, data)
+        short_data = open_data(short)
+        batch = _first_batch(short_data)
+        if not _is_affordable(trial, num_examples(batch) or trial.recipe.batch_size):
+            return _try_without_memory(trial, data, batch)
+        try:
+            return _try_updates(short, short_data, batch)
+        except RehearsalError as error:
+            is_whole = isinstance(error.__cause__, MetricsError)
+            if is_whole or not _is_affordable(trial, trial.recipe.batch_size):
+                raise
+        return _try_updates(trial, data, _first_batch(data))
     except RehearsalError as error:
         cause = error.__cause__
         if isinstance(cause, Exception) and is_out_of_memory(cause):
@@ -209,23 +222,6 @@ def rehearse(trial: Trial, data: TaskData) -> str:
         if trial.resources.gpus and _is_about_devices(cause):
             return f"it does not run on the CPU ({format_error(cause) if cause else error})"
         raise
-
-
-def _rehearse(trial: Trial, data: TaskData) -> str:
-    _check_steps(trial, data)
-    size = min(trial.recipe.batch_size, _EXAMPLES * trial.recipe.accumulate)
-    short = replace(trial, recipe=replace(trial.recipe, batch_size=size))
-    short_data = open_data(short)
-    batch = _first_batch(short_data)
-    if not _is_affordable(trial, num_examples(batch) or trial.recipe.batch_size):
-        return _try_without_memory(trial, data, batch)
-    try:
-        return _try_updates(short, short_data, batch)
-    except RehearsalError as error:
-        is_whole = isinstance(error.__cause__, MetricsError)
-        if is_whole or not _is_affordable(trial, trial.recipe.batch_size):
-            raise
-    return _try_updates(trial, data, _first_batch(data))
 
 
 def _check_steps(trial: Trial, data: TaskData) -> None:

@@ -8,6 +8,7 @@ all agree on whether the trial goes on.
 
 import contextlib
 import functools
+import json
 import math
 import operator
 import os
@@ -26,7 +27,7 @@ from hsweep.design.function_model import model_name
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import RefusedReportError, UserError, nearest, shown
-from hsweep.paths import trial_folder
+from hsweep.paths import WEIGHTS_HEADER, trial_folder, weights_file
 from hsweep.seeding import Seeds
 from hsweep.training.checkpoints import (
     LAST_ATTEMPT,
@@ -39,8 +40,7 @@ from hsweep.training.division import from_rank
 from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
-from hsweep.training.storage import StorageError
-from hsweep.training.weights import write_weights
+from hsweep.training.storage import StorageError, Store
 from hsweep.training.world import ALONE, World
 
 NUM_PARAMS: Final = "num_params"
@@ -306,8 +306,7 @@ class TrialRun:
     @property
     def is_over(self) -> bool:
         """Whether no report follows the last one."""
-        last = self.history[-1] if self.history else None
-        return last is not None and (last.is_last or last.diverged_at is not None)
+        return any(row.is_last or row.diverged_at is not None for row in self.history[-1:])
 
     def seconds(self) -> float:
         """Training time so far, over all attempts."""
@@ -531,25 +530,36 @@ class TrialRun:
         return f"{who} changed {changed}: put back after the trial" if changed else ""
 
     def keep_weights(self, report: Report, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Write the final weights, where the study keeps them and this report is the last.
+        """Write the final weights, where the study keeps them and this report is the last: a
+        safetensors file whose header names the model's builder.
+
+        It is named by the trial and the attempt, and written before the last report is sent. So the
+        record, which says which attempt finished, says which file counts, whatever was killed
+        between the two.
 
         Raises:
             StorageError: they cannot be written, so the trial has not come to its end.
         """
         assignment, trial = self.assignment, self._trial
         is_final = report.is_last and report.diverged_at is None
-        if assignment.weights and is_final and not self.rank:
-            header = trial.result_at(report)
-            if trial.model is not None:
-                header |= {"model": model_name(trial.model)}
-            write_weights(assignment.weights, trial.key, assignment.attempt, tensors(), header)
+        if not assignment.weights or not is_final or self.rank:
+            return
+        from safetensors.torch import save
+
+        header = trial.result_at(report)
+        if trial.model is not None:
+            header |= {"model": model_name(trial.model)}
+        texts = {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)}
+        files = Store(assignment.weights, subject="weights")
+        files.write(weights_file(trial.key, assignment.attempt), save(dict(tensors()), texts))
+        # Files of earlier attempts that died before the record had their last report.
+        for earlier in range(1, assignment.attempt):
+            name = weights_file(trial.key, earlier)
+            files.remove(name)
+            files.remove(f".{name}.tmp")
 
     def _checked(self, unit: Any, metrics: Mapping[str, Any]) -> Report:
-        """Return the report of a function or script.
-
-        Raises:
-            RefusedReportError: a unit or a metric that cannot be.
-        """
+        """Return the report of a function or script; RefusedReportError if it cannot be."""
         unit = self._checked_unit(unit)
         numbers = {} if self.rank else self._numbers(metrics)
         finite = {

@@ -32,8 +32,7 @@ from hsweep import (
 from hsweep.design.question import Concern
 from hsweep.paths import Home
 from hsweep.planning.answerable import analysable, fixed_rate, notes
-from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.plan import make_plan
+from hsweep.planning.plan import baseline_proposals, make_plan
 from tasks.base import Metric
 
 Invoke = Callable[..., Result]

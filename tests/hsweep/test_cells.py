@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hsweep.planning.statements import sweep_text
+from hsweep.planning.source import sweep_text
 
 
 def made(*cells: str, name: str = "SWEEP") -> Any:

@@ -15,7 +15,7 @@ import hsweep as product
 from hsweep.cli import main
 from hsweep.commands.new import KINDS
 from hsweep.errors import UserError
-from hsweep.shipped import shipped_sweeps, sweep_path
+from hsweep.workspace import shipped_sweeps, sweep_path
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from shipped_plans import Settings, planned
 
 from hsweep import steps
 from hsweep.design.trial import Resources, Trial
-from hsweep.shipped import shipped_sweeps
+from hsweep.workspace import shipped_sweeps
 
 _ALIKE: Final = ("family", "task", "optimizer")
 """Axes that have a trial for each of their values."""

@@ -4,8 +4,8 @@ import pytest
 from shipped_plans import planned
 
 from hsweep import Lean
-from hsweep.shipped import shipped_sweeps
 from hsweep.training.rehearsal import check_trials
+from hsweep.workspace import shipped_sweeps
 
 TUNED = {
     "cifar10_heads": "tuned",

@@ -175,10 +175,7 @@ def _pids_of(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int
 
 def _start_of(pid: int) -> int:
     """Return when a process started, in the system's own unit; 0 where there is no ``/proc``.
-
-    Raises:
-        OSError: it has ended.
-    """
+    OSError if it has ended."""
     if not Path("/proc/self").exists():
         return 0
     # "pid (name) state ...", and the name may hold anything.

@@ -47,12 +47,7 @@ def train_script(run: TrialRun) -> None:
 
 
 class _Script:
-    """The script of a trial, from its start on.
-
-    Raises:
-        UserError: the command cannot be started.
-        OSError: the trial's folder cannot be used.
-    """
+    """The script of a trial, from its start on."""
 
     def __init__(self, run: TrialRun) -> None:
         task = run.assignment.trial.task
@@ -139,11 +134,7 @@ class _Script:
 
     def _recordable(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the metrics whose names can be recorded: a script writes its learning rate, its
-        steps and other numbers unasked.
-
-        Raises:
-            RefusedReportError: one that the sweep names cannot be recorded.
-        """
+        steps and other numbers unasked. RefusedReportError for one that the sweep names."""
         trial = self._assignment.trial
         needed = {trial.metric, *dict(self._command.metrics.metrics).values()}
         problems = {name: name_problem(name, trial.point) for name in metrics}
@@ -152,11 +143,7 @@ class _Script:
         return {name: value for name, value in metrics.items() if not problems[name]}
 
     def _judge(self, code: int | None, late: str) -> None:
-        """Make the last report if the script has ended or has to.
-
-        Raises:
-            UserError: it ended without a last report.
-        """
+        """Make the last report if the script has ended or has to; UserError without one."""
         run, budget = self._run, self._assignment.trial.budget
         if run.is_over:
             return
