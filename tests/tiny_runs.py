@@ -60,6 +60,12 @@ def outlook_of(coordinator: Coordinator) -> Outlook:
     return Outlook(coordinator, (len(trained), sum(trained.values())))
 
 
+def units_left(outlook: Outlook) -> int:
+    """Budget units that are likely to be trained still."""
+    units, share, to_come = outlook._remainder()
+    return round(share * sum(units.values()) + to_come)
+
+
 @dataclass
 class StopsAfter:
     """An observer that asks a run to end once there were so many reports."""

@@ -39,12 +39,6 @@ class Outlook:
             expected = most if self.expected is None else self.expected[0]
             return max(num_begun, min(expected, most)) + self.coordinator.num_to_come
 
-    def units_left(self) -> int:
-        """Return the estimated budget units that are left to train."""
-        with self.coordinator.lock:
-            units_left, share, to_come = self._remainder()
-            return round(share * sum(units_left.values()) + to_come)
-
     def _remainder(self) -> tuple[dict[str, int], float, float]:
         """Return the budget units left of each open trial, the share of them that early stopping
         leaves, and the units of trials that a search has yet to propose. Where early stopping

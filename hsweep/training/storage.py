@@ -135,9 +135,9 @@ class Store:
         """Return the size in bytes of each file in a folder, by name."""
         return {info.base_name: info.size for info in self._infos(folder) if info.is_file}
 
-    def folders(self, folder: str = "") -> list[str]:
-        """Return the names of the folders in a folder."""
-        return [info.base_name for info in self._infos(folder) if not info.is_file]
+    def folders(self) -> list[str]:
+        """Return the names of the folders there."""
+        return [info.base_name for info in self._infos("") if not info.is_file]
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists; a file that cannot be removed costs only space."""

@@ -20,6 +20,7 @@ from tiny_runs import (
     status_log,
     statuses,
     take_one,
+    units_left,
     values,
 )
 
@@ -515,10 +516,10 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before, left = coordinator.overview(), outlook_of(coordinator).units_left()
+        before, left = coordinator.overview(), units_left(outlook_of(coordinator))
     with coordinating(SWEEP, tmp_path) as coordinator:
         after = coordinator.overview()
-        assert (after.units_done, outlook_of(coordinator).units_left()) == (5, 7)
+        assert (after.units_done, units_left(outlook_of(coordinator))) == (5, 7)
         assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
         assert coordinator.table.num_ended == 1
@@ -594,7 +595,7 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         snapshot = coordinator.overview()
         assert snapshot.running == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
-        assert (snapshot.units_done, outlook_of(coordinator).units_left()) == (5, 5)
+        assert (snapshot.units_done, units_left(outlook_of(coordinator))) == (5, 5)
         assert snapshot.counts[TrialStatus.DIVERGED] == 1
         assert snapshot.counts[TrialStatus.PLANNED] == 1
 
@@ -611,13 +612,13 @@ def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete
     )
     with coordinating(sweep, tmp_path) as coordinator:
         outlook = outlook_of(coordinator)
-        expected = [outlook.units_left()]
+        expected = [units_left(outlook)]
         while assignment := take_one(coordinator):
             value = float(assignment.trial.ordinal)
             for unit in range(assignment.recorded_through + 1, 10):
                 if not coordinator.report(assignment, said(assignment, unit, value)):
                     break
-            expected.append(outlook.units_left() + coordinator.overview().units_done)
+            expected.append(units_left(outlook) + coordinator.overview().units_done)
     assert 0 < expected[0] < 24 * 9
     assert set(expected) == {expected[0]}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories, outlook_of, planned, run_inline
+from tiny_runs import coordinating, histories, outlook_of, planned, run_inline, units_left
 from tiny_studies import manifest
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid, optuna_search, seconds, steps
@@ -124,7 +124,7 @@ def test_what_was_counted_beforehand_is_what_is_trained(tmp_path: Path) -> None:
     plan = make_plan(sweep, preset="quick", study_seed=0)
     assert plan.totals()["budget"] == 4 * 23
     with coordinating(sweep, tmp_path) as coordinator:
-        assert outlook_of(coordinator).units_left() == 4 * 23
+        assert units_left(outlook_of(coordinator)) == 4 * 23
         run_inline(coordinator)
         assert coordinator.overview().units_done == 4 * 23
     assert plan.why_not_shared == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from tiny import tiny_sweep
-from tiny_runs import coordinating, outlook_of, planned, run_inline
+from tiny_runs import coordinating, outlook_of, planned, run_inline, units_left
 
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
@@ -155,7 +155,7 @@ def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
         outlook = outlook_of(coordinator)
         told = Denominators(outlook)
         coordinator.observer = told
-        left, runs = outlook.units_left(), outlook.num_runs
+        left, runs = units_left(outlook), outlook.num_runs
         run_inline(coordinator)
         assert coordinator.overview().units_done == expected.units == left
     assert sum(row.attempt > 0 for row in rows(tmp_path)) == expected.runs == runs

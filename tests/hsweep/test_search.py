@@ -13,7 +13,7 @@ from click.testing import Result
 from optuna.trial import FrozenTrial, TrialState
 from runner_contract import StopAt
 from tiny import TinyTask
-from tiny_runs import histories, outlook_of, statuses
+from tiny_runs import histories, outlook_of, statuses, units_left
 from tiny_searches import SPACE, adaptive, searching
 
 from hsweep import Asha, Recipe, choice, epochs, int_range, lean, optuna_search
@@ -131,11 +131,11 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
     sweep = adaptive(30, space=space, recipe=Recipe(), replicates=2)
     with searching(sweep, tmp_path) as coordinator:
         assert coordinator.num_to_come == 60
-        assert outlook_of(coordinator).units_left() == 60 * 3
+        assert units_left(outlook_of(coordinator)) == 60 * 3
         InlineRunner().run(coordinator)
         assert coordinator.stop_reason is None
         assert len(coordinator.journal.trials()) == 16
-        assert coordinator.num_to_come == outlook_of(coordinator).units_left() == 0
+        assert coordinator.num_to_come == units_left(outlook_of(coordinator)) == 0
         said = coordinator.journal.meta(SEARCH_END) or ""
     assert said.startswith(
         "the search ended with 8 of 30 points: 100 proposals in a row were refused (the last one: "
