@@ -47,7 +47,9 @@ def redeliver_interrupts() -> Iterator[None]:
 
     def hook(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            again = threading.Timer(_DELAY_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+            is_termination = issubclass(unraisable.exc_type, Termination)
+            number = signal.SIGTERM if is_termination else signal.SIGINT
+            again = threading.Timer(_DELAY_SECONDS, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()
         else:

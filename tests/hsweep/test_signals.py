@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from hsweep.signals import holding_sigterm, redeliver_interrupts
+from hsweep.signals import (
+    Termination,
+    ends_as_interrupts,
+    holding_sigterm,
+    redeliver_interrupts,
+)
 
 
 class Thing:
@@ -27,21 +32,25 @@ def interrupted_in_a_callback(error: BaseException) -> None:
     assert reference() is None
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Termination])
 def test_an_interrupt_in_the_callback_of_a_weak_reference_comes_again(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], kind: type[KeyboardInterrupt]
 ) -> None:
     def interrupted() -> None:
-        with redeliver_interrupts():
-            interrupted_in_a_callback(KeyboardInterrupt())
+        with ends_as_interrupts(), redeliver_interrupts():
+            interrupted_in_a_callback(kind())
             threading.Event().wait(30)
 
-    # A shell's background jobs begin with interrupts ignored.
+    # A shell's background jobs begin with interrupts ignored, and a Ray here has SIGTERM.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    of_ray = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(kind) as raised:
             interrupted()
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, of_ray)
+    assert raised.type is kind
     assert capfd.readouterr().err == ""
 
 
