@@ -161,8 +161,7 @@ def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozense
     others = of_others.get_supported_optimizers()
     if name in others and name not in ALSO_TIMMS:
         kind = of_others.load_optimizer(name)
-        # These take any argument and pass over what they do not know.
-        return kind, _named(kind)
+        return kind, _arguments(kind, passes_over=True)
     # timm imports torchvision, which does not import beside every build of torch.
     from models.torchvision_compat import make_torchvision_importable
 
@@ -195,18 +194,12 @@ def _pytorch_optimizer() -> Any:
             del sys.modules[_ZERO3_MODULE]
 
 
-def _arguments(kind: Any) -> frozenset[str] | None:
+def _arguments(kind: Any, *, passes_over: bool = False) -> frozenset[str] | None:
+    """Return the names of a class's arguments; None where it takes any and does not pass over what
+    it does not know."""
     parameters = inspect.signature(kind).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return _named(kind)
-
-
-def _named(kind: Any) -> frozenset[str]:
-    parameters = inspect.signature(kind).parameters.values()
-    return frozenset(
-        parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
-    )
+    named = frozenset(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
+    return named if passes_over or len(named) == len(parameters) else None
 
 
 class AdamW(torch.optim.AdamW):
