@@ -106,18 +106,14 @@ def script_of(
             f"before (--grace and {CLOSING_SECONDS:g} s); give at least twice that, or a shorter "
             "--grace"
         )
-    options = {
-        **{
-            "job-name": study.name,
-            "ntasks-per-node": 1,
-            "time": limit and limit[0],
-            "chdir": Path.cwd(),
-        },
-        **{"output": output, "open-mode": "append", "signal": f"B:TERM@{lead:.0f}"},
-    }
-    settings = [[f"--{name}={value}"] for name, value in options.items() if value is not None]
-    # One lost node costs its own trials, not the job.
-    settings += [["--requeue"], ["--no-kill"], *_options(more)]
+    options = [
+        *(f"--job-name={study.name}", "--ntasks-per-node=1", f"--chdir={Path.cwd()}"),
+        *(f"--time={limit[0]}" for limit in [limit] if limit is not None),
+        *(f"--output={output}", "--open-mode=append", f"--signal=B:TERM@{lead:.0f}"),
+        # One lost node costs its own trials, not the job.
+        *("--requeue", "--no-kill"),
+    ]
+    settings = [*([option] for option in options), *_options(more)]
     present = {name: os.environ[name] for name in _TAKEN_ALONG if name in os.environ}
     program = Path(sys.executable).with_name("hsweep")
     words = [str(program)] if program.exists() else [sys.executable, "-m", "hsweep"]

@@ -48,7 +48,7 @@ def resume(
     study = StudyFolder.open_to_run(home, study_name)
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
-    ray = start_early(options, loaded.folder)
+    start_early(options, loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.running.run import run as run_job
 
@@ -57,5 +57,5 @@ def resume(
     for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(acceptance_line(entry), soft_wrap=True)
     conclusion = Conclusion(job.target, console)
-    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    outcome = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *outcome, home, as_json=as_json)

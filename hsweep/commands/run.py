@@ -101,7 +101,8 @@ def run(
         return
     from hsweep.running.start import start_early
 
-    ray = None if order.is_answered else start_early(options, order.loaded.folder)
+    if not order.is_answered:
+        start_early(options, order.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.running.run import run as run_job
@@ -113,7 +114,7 @@ def run(
         if job.study is not None:
             extra["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)
-    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    outcome = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *outcome, home, as_json=as_json, extra_json=extra)
 
 

@@ -30,10 +30,7 @@ class TrialQueue:
     def add(self, key: str, *, first: bool = False) -> None:
         """Add a trial to the queue, at its end or ``first``."""
         queue = self._of(key)
-        if first:
-            queue.appendleft(key)
-        else:
-            queue.append(key)
+        (queue.appendleft if first else queue.append)(key)
 
     def next(self, running: Iterable[TrialRow], is_ready: Callable[[str], bool]) -> str | None:
         """Return the next trial to hand out, None if no waiting trial is ready.
@@ -71,11 +68,6 @@ class TrialQueue:
     def _sort(self) -> None:
         """Sort the trials that have never begun by their present order; other trials keep their
         places."""
-        self._num_handed_out = 0
-        fresh = iter(
-            sorted((key for key in self._shared if not self._has_begun(key)), key=self.order)
-        )
-        self._shared = deque(key if self._has_begun(key) else next(fresh) for key in self._shared)
-
-    def _has_begun(self, key: str) -> bool:
-        return self.rows[key].attempt > 0
+        self._num_handed_out, rows = 0, self.rows
+        fresh = iter(sorted((key for key in self._shared if not rows[key].attempt), key=self.order))
+        self._shared = deque(key if rows[key].attempt else next(fresh) for key in self._shared)

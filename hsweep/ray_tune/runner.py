@@ -97,7 +97,6 @@ class RayRunner:
             for them. None for no waiting, but where it is for ``num_nodes``.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
-        local: a Ray that is being started here, until ``connect`` takes it over.
         announce: called with the dashboard's address when a run has started one.
         dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
@@ -113,7 +112,6 @@ class RayRunner:
     patience: float | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
-    local: StartingRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _probe: Callable[[Iterable[Node]], dict[str, str]] | None = field(default=None, init=False)
@@ -136,9 +134,8 @@ class RayRunner:
             self._join(self.address)
 
     def _start(self) -> None:
-        local, self.local = self.local, None
-        if local is not None:
-            local.wait()
+        if StartingRay.unused is not None:
+            StartingRay.unused.wait()
         elif ray.is_initialized():
             self.has_dashboard = False
         else:
@@ -171,10 +168,7 @@ class RayRunner:
             with holding_sigterm():
                 context = ray.init(address=address, runtime_env=runtime, **QUIET)
         except Exception as error:  # Ray raises it itself, without a class of its own
-            raise UserError(
-                f"cannot connect to the cluster at {address}: {error}. Is it running, and does "
-                "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
-            ) from error
+            raise UserError(f"cannot connect to the cluster at {address}: {error}") from error
         url = context.dashboard_url
         self.dashboard_url = f"http://{url}" if url else None
 
@@ -389,18 +383,14 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
     options = "--set cpus=..., --set gpus=..."
     if request.processes > 1:
         options += ", --set processes=..."
+    lower = f"lower the sweep's resources ({options})"
     if request.spread:
-        return (
-            f", but all nodes of the cluster have {sum(has['CPU']):g} cpus and "
-            f"{sum(has['GPU']):g} gpus, and {largest}; lower the sweep's resources ({options}) or "
-            "let more nodes join"
-        )
+        sums = f"{sum(has['CPU']):g} cpus and {sum(has['GPU']):g} gpus"
+        return f", but all nodes have {sums}, and {largest}; {lower} or let more nodes join"
     if slots_of(nodes, replace(request, spread=True)):
-        return (
-            f" on one node, but {largest}; let its processes run on several nodes "
-            f"(--set spread=true), or lower the sweep's resources ({options})"
-        )
-    return f", but {largest}; lower the sweep's resources ({options}), or --wait for a larger node"
+        on_several = "let its processes run on several nodes (--set spread=true)"
+        return f" on one node, but {largest}; {on_several}, or {lower}"
+    return f", but {largest}; {lower}, or --wait for a larger node"
 
 
 def _ending(error: BaseException) -> str:

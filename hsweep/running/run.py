@@ -63,7 +63,6 @@ from hsweep.training.storage import Store
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:
-    from hsweep.ray_tune.local import StartingRay
     from hsweep.ray_tune.runner import RayRunner
 
 _INTERRUPTED: Final = "interrupted"
@@ -100,7 +99,6 @@ def run(
     conclude: Conclude,
     *,
     is_guest: bool = False,
-    started: "StartingRay | None" = None,
 ) -> tuple[StudyFolder, Outcome]:
     """Run a change of a study: check, connect, record, train, answer; UserError if anything stands
     in the way before the first trial.
@@ -108,7 +106,6 @@ def run(
     Args:
         is_guest: whether a user's program runs the study: a second interrupt then raises
             KeyboardInterrupt and does not end the process.
-        started: a Ray that is being started; None to start one.
     """
     if options.log_weights and change.prepared.plan.sweep.keep == "none":
         raise UserError(
@@ -132,9 +129,7 @@ def run(
         paths = home.study(change.name)
         if change.manifest.storage is not None:
             check_storage(change.manifest, paths)
-        runner = make_runner(
-            options, paths, change.manifest.storage, change.prepared.loaded, started
-        )
+        runner = make_runner(options, paths, change.manifest.storage, change.prepared.loaded)
     try:
         if not change.is_over:
             connect(runner, change.prepared.plan)
@@ -159,20 +154,18 @@ def run(
 
 
 def make_runner(
-    options: RunOptions,
-    paths: StudyPaths,
-    storage: str | None,
-    loaded: LoadedSweep,
-    started: "StartingRay | None" = None,
+    options: RunOptions, paths: StudyPaths, storage: str | None, loaded: LoadedSweep
 ) -> "RayRunner | InlineRunner":
     """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
     address, job = options.cluster, options.job
-    if started is None:
+    prepare_ray(joins_cluster=address is not None or job is not None)
+    from hsweep.ray_tune.local import StartingRay
+
+    if StartingRay.unused is None:
         where = f" on the nodes of SLURM job {job.number}" if job else ""
         print_step(f"joining the Ray at {address}" if address else f"starting Ray{where}")
-    prepare_ray(joins_cluster=address is not None or job is not None)
     from hsweep.ray_tune.runner import RayRunner
 
     return RayRunner(
@@ -187,7 +180,6 @@ def make_runner(
         patience=options.wait,
         own_modules=tuple(loaded.own_modules()),
         sweep_folder=loaded.folder,
-        local=started,
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -28,9 +27,6 @@ from hsweep.running.options import RunOptions, StudyOptions
 from hsweep.terminal import print_step
 from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
 from hsweep.workspace import LoadedSweep, is_command, worker_environment
-
-if TYPE_CHECKING:
-    from hsweep.ray_tune.local import StartingRay
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,22 +200,19 @@ def default_name(sweep: Sweep, options: SweepOptions) -> str:
     return f"{sweep.name}-{options.preset or DEFAULT_PRESET}"
 
 
-def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
+def start_early(options: RunOptions, folder: Path) -> None:
     """Start Ray and its workers in a thread, so that they import modules while the caller plans
-    the sweep. A process that ends because the plan is refused does not wait for Ray.
+    the sweep, unless this is a program that only uses this package. A process that ends because
+    the plan is refused does not wait for Ray.
 
     Args:
         folder: folder of the sweep; the sweep is loaded, so workers get the environment variables
             that it set.
-
-    Returns:
-        None where no Ray will be started, or this is a program that only uses this package.
     """
     is_here = options.runner == "ray" and options.cluster is None and options.job is None
-    if not is_here or not is_command():
-        return None
-    print_step("starting Ray")
-    prepare_ray()
-    from hsweep.ray_tune.local import StartingRay
+    if is_here and is_command():
+        print_step("starting Ray")
+        prepare_ray()
+        from hsweep.ray_tune.local import StartingRay
 
-    return StartingRay(worker_environment(folder))
+        StartingRay(worker_environment(folder))
