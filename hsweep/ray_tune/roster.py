@@ -90,6 +90,11 @@ class Roster:
             self.update(nodes)
             self.answered()
 
+    def end(self) -> None:
+        """Wait for the answer that is due, if any: Ray shall not end meanwhile."""
+        if self._asking is not None:
+            self._asking.join(_ASK_SECONDS)
+
     def update(self, nodes: Iterable[Node]) -> None:
         """Take over Ray's description of the nodes; those that are new are probed in a thread."""
         before, after = self.nodes, {node["NodeID"]: node for node in nodes if node["Alive"]}

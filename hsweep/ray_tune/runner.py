@@ -282,6 +282,7 @@ class RayRunner:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
             raise
+        roster.end()
         if sharing is not None and not coordinator.is_in_trouble:
             exchange(sharing.key, "")
         scheduler.wait_for_explanations(_EXPLAINING_SECONDS)
