@@ -214,23 +214,20 @@ def repair_tune() -> None:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial
 
-    _repair(RayActorManager, "_actor_task_failed", _wrap_errors)
+    _repair(RayActorManager, "_actor_task_failed", _fail_task)
     _repair(Trial, "handle_error", _keep_error)
     TuneController._update_trial_queue.__defaults__ = (False, 0.1)  # blocking, timeout
 
 
-def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+def _repair(owner: Any, name: str, repaired: Callable[..., None]) -> None:
     original = getattr(owner, name)
     if not hasattr(original, "__wrapped__"):
-        setattr(owner, name, wrap(original))
+        call = functools.partial(repaired, original)
+        setattr(owner, name, functools.wraps(original)(lambda *its, **named: call(*its, **named)))
 
 
-def _wrap_errors(original: Any) -> Any:
-    @functools.wraps(original)
-    def actor_task_failed(self: Any, tracked_actor_task: Any, exception: BaseException) -> None:
-        original(self, tracked_actor_task=tracked_actor_task, exception=as_actor_error(exception))
-
-    return actor_task_failed
+def _fail_task(original: Any, manager: Any, tracked_actor_task: Any, exception: Any) -> None:
+    original(manager, tracked_actor_task=tracked_actor_task, exception=as_actor_error(exception))
 
 
 def as_actor_error(error: BaseException) -> BaseException:
@@ -242,12 +239,8 @@ def as_actor_error(error: BaseException) -> BaseException:
     return wrapped
 
 
-def _keep_error(original: Any) -> Any:
-    @functools.wraps(original)
-    def handle_error(self: "TuneTrial", exc: BaseException | None = None) -> None:
-        if exc is not None:
-            _errors[self.trial_id] = exc
-        with contextlib.suppress(Exception):
-            original(self, exc)
-
-    return handle_error
+def _keep_error(original: Any, trial: "TuneTrial", exc: BaseException | None = None) -> None:
+    if exc is not None:
+        _errors[trial.trial_id] = exc
+    with contextlib.suppress(Exception):
+        original(trial, exc)

@@ -180,7 +180,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         worker = self.workers.by_id.pop(trial.trial_id, None)
         if worker is None:
             return
-        if worker.is_broken or worker.was_stuck or isinstance(error, BrokenWorkerError):
+        if worker.is_broken or isinstance(error, BrokenWorkerError):
             # The trial that broke it has reported so, or had ended: these did nothing. Of a trial
             # that ended the error may not have been heard before others came into its process.
             for assignment in reversed(worker.unfinished.values()):

@@ -44,8 +44,7 @@ class Worker:
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
-        was_stuck: it was ended because a trial in it did not end.
-        is_broken: a trial failed in it, or its node goes away, and it ends.
+        is_broken: a trial failed or does not end in it, or its node goes away, and it ends.
     """
 
     resources: Resources
@@ -57,7 +56,6 @@ class Worker:
     place: Place | None = None
     silent_seconds: float = 0.0
     was_silenced: bool = False
-    was_stuck: bool = False
     is_broken: bool = False
 
     @property
@@ -181,7 +179,7 @@ class Workers:
                 if _is_open(closing):
                     for worker in self.with_process():
                         # Another worker may have the process by now: Tune uses it again.
-                        worker.was_stuck |= worker.actor == actor
+                        worker.is_broken |= worker.actor == actor
                     ray.kill(actor)
 
     def note_duration(self, seconds: float) -> None:
