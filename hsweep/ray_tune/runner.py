@@ -168,7 +168,10 @@ class RayRunner:
             with holding_sigterm():
                 context = ray.init(address=address, runtime_env=runtime, **QUIET)
         except Exception as error:  # Ray raises it itself, without a class of its own
-            raise UserError(f"cannot connect to the cluster at {address}: {error}") from error
+            raise UserError(
+                f"cannot connect to the cluster at {address}: {error}. Is it running, and does "
+                "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
+            ) from error
         url = context.dashboard_url
         self.dashboard_url = f"http://{url}" if url else None
 
