@@ -173,6 +173,7 @@ def test_a_delivery_killed_before_any_one_of_its_writes(
         tried.settle(found)
 
 
+@pytest.mark.slow
 def test_a_driver_killed_in_the_middle_of_a_file(
     small: Small, fault: Callable[[str], Fault]
 ) -> None:

@@ -105,7 +105,10 @@ class GoesOn:
                     time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("rates", "at_once"), [([0.1, 0.2], 1), ([0.1, 0.2, 0.3, 0.4], 2)])
+@pytest.mark.parametrize(
+    ("rates", "at_once"),
+    [pytest.param([0.1, 0.2], 1, marks=pytest.mark.slow), ([0.1, 0.2, 0.3, 0.4], 2)],
+)
 def test_functions_that_go_on_after_they_were_stopped_cost_their_process_and_no_other_trial(
     local_ray: None,
     tmp_path: Path,
