@@ -137,13 +137,8 @@ def resumed(storage: str, trials: int, seconds: float) -> list[Quantity]:
     # Of a few trials none may be left.
     first = min(times, default=began + ended.seconds) - began
     facts = {**ended.facts(), "reports": len(table), "new_reports": len(times), "status": study}
-    return [
-        Quantity(
-            f"resume --from of {trials:,} trials, to its first report", first, "s",
-            MOST_SECONDS, facts=facts,
-        ),
-        Quantity("resume --from: the whole command", ended.seconds, "s"),
-    ]  # fmt: skip
+    name = f"resume --from of {trials:,} trials, to its first report"
+    return [Quantity(name, first, "s", MOST_SECONDS, facts=facts)]
 
 
 @click.command("storage")
@@ -155,7 +150,7 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
     trials, seconds = (20, 3.0) if quick else (10_000, 60.0)
     with object_store() as storage:
         rows = taken_from_training(storage, 1 if quick else pairs, trials, seconds)
-        rows += resumed(below(storage, "resumed"), *((300, 3.0) if quick else (10_000, 30.0)))
+        rows += resumed(below(storage, "resumed"), *((100, 120.0) if quick else (10_000, 30.0)))
     show("storage", [], about, quantities=rows, strict=strict)
 
 
