@@ -332,7 +332,7 @@ class TestCodeAndVersions:
                 f"trained with different versions: torch 0.4 (2 trials), torch {torch} (2 trials)"
             ]
         with study.reading() as tables:
-            assert len(tables.mixed_versions()) == 1
+            assert len(mixed_versions_lines(tables.journal)) == 1
 
 
 class TestProbes:
