@@ -12,7 +12,12 @@ def main() -> None:
         signal.signal(signal.SIGTERM, end_unfinished)
     from hsweep.cli import main as commands
 
-    commands()
+    try:
+        commands()
+    finally:
+        # The exit code is known: what ends a job a moment before its program ends it shall not
+        # make it one that failed.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -352,6 +352,16 @@ class TestInterrupts:
         assert [paths.name for paths in home.studies.iterdir()] == ["mine"]
         assert study.status() == before
 
+    def test_sigterm_after_a_command_has_ended_changes_nothing(self, tmp_path: Path) -> None:
+        late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        (tmp_path / "click.py").write_text(
+            f"{late}import sys\nsys.path.pop(0)\ndel sys.modules['click']\nfrom click import *\n"
+        )
+        environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS.parent}"}
+        command = [sys.executable, "-P", "-m", "hsweep", "--version"]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
     def test_sigterm_before_a_command_is_imported_is_no_failure(self, tmp_path: Path) -> None:
         (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)\n")
         environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS.parent}"}
