@@ -7,6 +7,7 @@ arithmetic.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +35,10 @@ class Calibration:
         text = json.dumps(dict(hardware), sort_keys=True, default=str)
         self._machine = hashlib.sha256(text.encode()).hexdigest()[:12]
         try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            content = None
-        # Without a measurement yet, or with something else, the next study measures again.
-        self._content = content if isinstance(content, dict) else {}
+            self._content = _checked(json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError, AttributeError):
+            # No measurement yet, or something else: the next study measures again.
+            self._content = {}
 
     def add(self, measured: Iterable[tuple[Trial, float, int]]) -> None:
         """Keep durations of trials, each as (trial, training seconds, budget units done)."""
@@ -77,6 +77,18 @@ def fitted(samples: Samples) -> tuple[float, float]:
     design = np.column_stack([np.ones_like(flops), flops / flops.max()]) / seconds[:, None]
     (constant, slope), _ = nnls(design, np.ones_like(seconds))
     return float(constant), float(slope / flops.max())
+
+
+def _checked(content: Any) -> dict[str, dict[str, Samples]]:
+    """Return the samples in a file, by machine and kind of training.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it holds something else.
+    """
+    samples = (pair for kinds in content.values() for pairs in kinds.values() for pair in pairs)
+    if not all(0 < flops < math.inf and 0 < seconds < math.inf for flops, seconds in samples):
+        raise ValueError("times and FLOPs are positive")
+    return content  # type: ignore[no-any-return]
 
 
 def _flops(trial: Trial) -> int:
