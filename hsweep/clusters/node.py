@@ -94,9 +94,13 @@ class RayNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def end(process: "subprocess.Popen[bytes]", patience: float = SECONDS_TO_END) -> None:
+def end(
+    process: "subprocess.Popen[bytes]",
+    patience: float = SECONDS_TO_END,
+    signal_number: int = signal.SIGTERM,
+) -> None:
     """Ask the leader of a session to end; kill what is left of the session after a while."""
-    process.terminate()
+    process.send_signal(signal_number)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(patience)
     with contextlib.suppress(ProcessLookupError):
@@ -176,5 +180,6 @@ def address_toward(host: str) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: sys.exit(0))
     join(sys.argv[1])

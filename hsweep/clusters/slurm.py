@@ -5,6 +5,7 @@ import functools
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -109,8 +110,9 @@ class JobRay:
     def close(self) -> None:
         """End Ray on all nodes of the job."""
         if self._others is not None:
-            # Each of them has to end its Ray and to remove its files.
-            end(self._others, 2 * SECONDS_TO_END)
+            # Each of them has to end its Ray and to remove its files. At SIGTERM srun kills them;
+            # this one it passes on.
+            end(self._others, 2 * SECONDS_TO_END, signal.SIGUSR1)
         if self._head is not None:
             self._head.end()
 
