@@ -81,7 +81,8 @@ class Writes:
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            if flags & (os.O_WRONLY | os.O_RDWR):
+            # A descriptor has been opened before.
+            if flags & (os.O_WRONLY | os.O_RDWR) and not isinstance(path, int):
                 # A temporary file without a name is opened as its folder.
                 is_new = not Path(path).is_dir() and (
                     bool(flags & os.O_TRUNC) or not Path(path).exists()
@@ -154,21 +155,22 @@ class Writes:
 
     def _watch_pyarrow(self) -> None:
         """Count what pyarrow writes, which Python does not see: checkpoints and tables."""
-        from hsweep.record import tables
+        import pyarrow.parquet
+
         from hsweep.training import storage
 
-        find, write = storage.file_system, tables._write
+        find, write = storage.file_system, pyarrow.parquet.write_table
 
         def file_system(root: str) -> tuple[Any, str]:
             files, path = find(root)
             return _Files(files, self), path
 
-        def counted_write(table: Any, path: Path, ending: str) -> None:
+        def counted_write(table: Any, path: Path) -> None:
             self.before("table", path, lambda: _leave_half(path))
-            write(table, path, ending)
+            write(table, path)
 
         _replace(find, file_system)
-        _replace(write, counted_write)
+        pyarrow.parquet.write_table = counted_write
 
 
 class _Files:
