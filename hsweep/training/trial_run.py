@@ -380,8 +380,13 @@ class TrialRun:
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved + until_next + ahead
         # Training does not wait for a slow store: a later report has the next checkpoint.
-        if at_risk >= limit and not (report.is_last or (limit and self._store.is_writing)):
+        is_due = at_risk > limit or not limit
+        if report.is_last:
+            return
+        if is_due and not (limit and self._store.is_writing):
             self._save(beside=limit > 0)
+        else:
+            self._store.check()
 
     def _save_now(self) -> None:
         self._problem_of(self._store.wait)
