@@ -251,13 +251,17 @@ def _seeds(rng: np.random.Generator) -> int:
     return int(rng.choice([3, 4, 5]))
 
 
-def _paper(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
-    name = family.removeprefix("paper_")
+def paper_shape(name: str) -> Shape:
+    """Return the level and slope of a table of paper H, section 4."""
     x = np.log10(LENGTHS) - np.mean(np.log10(LENGTHS))
     groups = [np.log10(rows["nmse"].to_numpy()) for _, rows in published(name).groupby("heads")]
     level = np.array([group.mean() for group in groups])
     slope = np.array([group @ x / (x @ x) for group in groups])
-    shape = Shape((1, 2, 3, 4, 5), level, slope, _H_STAR[name])
+    return Shape((1, 2, 3, 4, 5), level, slope, _H_STAR[name])
+
+
+def _paper(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    shape = paper_shape(family.removeprefix("paper_"))
     design = Design(seeds=_seeds(rng))
     return simulate(shape, vary(design, rng) if varied else design, rng)
 

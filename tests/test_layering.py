@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "analysis": (
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.files", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
+        *("hsweep.design.search",),
         *("hsweep.design.labels", "hsweep.design.metric_names"),
         *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),
         *("hsweep.record.manifest", "hsweep.record.summary"),
@@ -80,7 +81,7 @@ ROOMS = (
 
 ANALYSIS_ROOMS = (
     *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.sensitivity"),
-    "analysis.text",
+    *("analysis.adaptive", "analysis.text"),
     *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
     *("analysis.report", "analysis.terminal", "analysis.results"),
     *("analysis.ask", "analysis.result_files", "analysis.compare"),

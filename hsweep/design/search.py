@@ -1,10 +1,16 @@
 """The ways to choose points from a space."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, check_choice, check_whole, shown
+
+WINDOW_SEEDS: Final = 7
+"""Seeds of a cell that a search for a transition may test with, from 0 on."""
+SEARCH_SEEDS: Final = 4
+"""Seeds, after those, that it may search with: what has chosen the window is no part of its
+tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +19,9 @@ class Search:
 
     Attributes:
         method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
-            tree-structured Parzen estimator propose, learning from the trials that ended.
+            tree-structured Parzen estimator propose, learning from the trials that ended;
+            ``transition`` trains the cells of a finite space that locate a transition, round by
+            round.
         num_points: points to draw or propose; None for a grid.
         also: further objectives, as (column, goal), for a multi-objective search; the columns are
             metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
@@ -22,13 +30,15 @@ class Search:
         UserError: a search without a number of points, or objectives it cannot use.
     """
 
-    method: Literal["grid", "random", "optuna"] = "grid"
+    method: Literal["grid", "random", "optuna", "transition"] = "grid"
     num_points: int | None = None
     also: tuple[tuple[str, Goal], ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("search method", self.method, ("grid", "random", "optuna"))
-        if self.method != "grid" or self.num_points is not None:
+        check_choice("search method", self.method, ("grid", "random", "optuna", "transition"))
+        if self.lists_points and self.num_points is not None:
+            raise UserError(f"a {self.method} search takes no num_points")
+        if not self.lists_points:
             check_whole(f"num_points of a {self.method} search", self.num_points, 1)
         if self.also and self.method != "optuna":
             raise UserError("further objectives need an optuna search")
@@ -45,10 +55,28 @@ class Search:
                 f"not {shown(objectives)}"
             )
 
+    @property
+    def lists_points(self) -> bool:
+        """Whether all points of the space are planned."""
+        return self.method in ("grid", "transition")
+
+
+def searched_length(number: int) -> int:
+    """Return the index of the length, of so many, at which a transition is searched: the second
+    longest."""
+    return max(0, number - 2)
+
 
 def grid_search() -> Search:
     """Return the search that runs every point of a finite space."""
     return Search()
+
+
+def find_transition() -> Search:
+    """Return the search that locates the transition which the sweep asks for: few head counts at
+    first, and more lengths and seeds where the error collapses. It has seeds of its own, in place
+    of ``replicates``."""
+    return Search("transition")
 
 
 def random_search(num_points: int) -> Search:

@@ -1,0 +1,301 @@
+"""What a search for a transition trains, and how often it is right, beside the full grid.
+
+Simulated studies of 5, 16 and 64 head counts, whose runs are drawn when they are asked for, each
+the same whoever asks. The grid trains every head count at every length with every seed, and is
+answered by the analysis (`analysis.questions.transition`).
+"""
+
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import click
+import numpy as np
+import pandas as pd
+
+from analysis.adaptive.rounds import Run, play
+from analysis.adaptive.transition import Located, locate
+from analysis.questions.transition import fit as transition
+from analysis.runs.scale import THRESHOLDS
+from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
+
+SEEDS: Final = {5: 5, 16: 3, 64: 3}
+"""Seeds a cell of the grid, by its number of head counts."""
+JUMPS: Final = (
+    *("paper_D4", "paper_E32", "paper_D3", "sharp", "sharp_small", "plain", "post_trend"),
+    *("hurts", "second", "noisy", "heavy", "stuck"),
+)
+THRESHOLD_LIKE: Final = ("gradual", "power_drop", "paper_two_layers")
+NULLS: Final = (
+    *("null_flat", "null_power", "null_exp", "null_exp_floor", "null_fade"),
+    *("null_above", "null_stuck"),
+)
+FAMILIES: Final = (*JUMPS, *THRESHOLD_LIKE, *NULLS)
+_JUMP: Final = {"sharp": (0.7, 2.0), "sharp_small": (0.35, 0.8), "noisy": (0.6, 1.6)}
+_AFTER: Final = {"post_trend": -0.15, "hurts": 0.15}
+
+
+@dataclass
+class Simulated:
+    """A study whose runs are drawn when they are asked for.
+
+    Attributes:
+        truth: index of h*; None where there is no transition.
+        drawn: values of the runs so far.
+    """
+
+    family: str
+    number: int
+    shape: Shape
+    design: Design
+    rng: np.random.Generator
+    drawn: dict[Run, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape, lengths = self.shape, self.design.lengths
+        self.truth = None if shape.h_star is None else shape.at
+        heads = len(shape.heads)
+        self._level = shape.level + self.design.wobble * self.rng.standard_normal(heads)
+        self._jitter = self.design.jitter * self.rng.standard_normal((heads, len(lengths)))
+        log_length = np.log10(lengths)
+        self._x: Floats = log_length - log_length.mean()
+        self._worse = float(self.rng.uniform(0.1, 0.25)) if self.family == "null_stuck" else 0.0
+
+    def value(self, run: Run) -> float:
+        """Return the log10 error of a run."""
+        if run not in self.drawn:
+            name = zlib.crc32(self.family.encode())
+            rng = np.random.default_rng([name, len(self.shape.heads), self.number, *run])
+            design, at = self.design, run.head
+            noise = 2 * rng.standard_t(3) if design.heavy else rng.standard_normal()
+            if self.truth is not None and at >= self.truth and rng.random() < design.stuck:
+                at = self.truth - 1
+            y = self._level[at] + self.shape.slope[at] * self._x[run.length]
+            y += self._jitter[run.head, run.length] + design.seed_sd * noise
+            if rng.random() < self._worse:
+                y += rng.uniform(0.3, 1.0)
+            self.drawn[run] = float(y)
+        return self.drawn[run]
+
+    def grid(self) -> pd.DataFrame:
+        """Return the runs of the full grid as a table."""
+        rows = [
+            (self.shape.heads[k], length, seed, 10 ** self.value(Run(k, j, seed)))
+            for k in range(len(self.shape.heads))
+            for j, length in enumerate(self.design.lengths)
+            for seed in range(self.design.seeds)
+        ]
+        return pd.DataFrame(rows, columns=["heads", "seq_len", "seed", "nmse"])
+
+
+def simulated(family: str, heads: int, number: int) -> Simulated:
+    """Return study ``number`` of a family with so many head counts."""
+    rng = np.random.default_rng([zlib.crc32(family.encode()), heads, number])
+    counts = tuple(range(1, heads + 1))
+    design = Design(LENGTHS, SEEDS[heads])
+    if family.startswith("paper_"):
+        shape = _longer(paper_shape(family.removeprefix("paper_")), heads)
+    elif family in JUMPS:
+        shape = collapse(
+            rng,
+            heads=counts,
+            h_star=counts[1] if family == "second" else None,
+            jump=_JUMP.get(family, (1.0, 2.2)),
+            after=_AFTER.get(family, -0.05) * min(1.0, 5 / heads),
+        )
+        if family in ("sharp", "second"):
+            slope = shape.slope.copy()
+            slope[shape.at :] = rng.uniform(-0.2, 0.0)
+            shape = replace(shape, slope=slope)
+        design = replace(
+            design,
+            seed_sd=0.3 if family == "noisy" else design.seed_sd,
+            heavy=family == "heavy",
+            stuck=float(rng.uniform(0.1, 0.35)) if family == "stuck" else 0.0,
+        )
+    elif family == "gradual":
+        shape = _gradual(rng, counts)
+        design = replace(design, seed_sd=0.05, jitter=0.03, wobble=0.02)
+    elif family == "power_drop":
+        h, at = np.array(counts, float), int(rng.choice(counts[2:-1]))
+        level = -1.0 - rng.uniform(0.5, 2.0) * np.log10(h) - 0.6 * (h >= at)
+        shape = Shape(counts, level, np.full(heads, rng.uniform(0.0, 0.3)), at)
+        design = replace(design, wobble=0.02)
+    else:
+        shape = decline(family, rng, counts)
+        design = replace(design, wobble=0.08 if family == "null_above" else 0.0)
+    return Simulated(family, number, shape, design, rng)
+
+
+def _longer(shape: Shape, heads: int) -> Shape:
+    """Return a published shape with more head counts, which gain next to nothing."""
+    more = heads - len(shape.heads)
+    return Shape(
+        tuple(range(1, heads + 1)),
+        np.concatenate([shape.level, shape.level[-1] - 0.02 * np.arange(1, more + 1)]),
+        np.concatenate([shape.slope, np.full(more, shape.slope[-1])]),
+        shape.h_star,
+    )
+
+
+def _gradual(rng: np.random.Generator, heads: tuple[int, ...]) -> Shape:
+    """Three large steps after a decline; h* ends the last."""
+    number = len(heads)
+    at = int(rng.integers(3, number - 1))
+    per_head = rng.uniform(0.12, 0.25) * min(1.0, 5 / at)
+    index = np.arange(number)
+    level = -0.5 - per_head * np.minimum(index, at)
+    for step in range(3):
+        level[at - step :] -= rng.uniform(0.25, 0.45)
+    return Shape(heads, level, np.where(index < at, 0.25, 0.05), heads[at])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a way of running a study trained and said.
+
+    Attributes:
+        trials: that it trained.
+        rounds: that it waited for; 1 for a grid.
+        place: where it put h*, as steps from the truth; None without either.
+    """
+
+    family: str
+    heads: int
+    trials: int
+    rounds: int
+    verdict: str
+    place: int | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether h* was found where it is."""
+        return self.verdict == "collapse" and self.place == 0
+
+
+def searched(family: str, heads: int, number: int) -> Found:
+    """Run the adaptive design on a simulated study."""
+    study = simulated(family, heads, number)
+    design = locate(study.shape.heads, study.design.lengths, THRESHOLDS["error"])
+    played = play(design, study.value, lambda _run: True)
+    answer = played.answer
+    assert isinstance(answer, Located)
+    trials = len({run for asked in played.rounds for run in asked.runs})
+    place = None if None in (answer.star, study.truth) else answer.star - study.truth  # type: ignore[operator]
+    return Found(family, heads, trials, len(played.rounds), answer.verdict, place)
+
+
+def gridded(family: str, heads: int, number: int) -> Found:
+    """Answer the full grid of the same study."""
+    study = simulated(family, heads, number)
+    frame = study.grid()
+    result = transition.fit(frame, metric="nmse")
+    place = None
+    if result.h_star is not None and study.truth is not None:
+        place = study.shape.heads.index(int(result.h_star)) - study.truth
+    return Found(family, heads, len(frame), 1, result.verdict, place)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of a family, or of several."""
+
+    name: str
+    heads: int
+    studies: int
+    trials: float
+    most: int
+    found: float
+    exact: float
+    none: float
+
+    @classmethod
+    def of(cls, name: str, outcomes: Sequence[Found]) -> "Rates":
+        """Return the rates of these outcomes."""
+        trials = [outcome.trials for outcome in outcomes]
+
+        def share(holds: Callable[[Found], bool]) -> float:
+            return sum(map(holds, outcomes)) / len(outcomes)
+
+        return cls(
+            *(name, outcomes[0].heads, len(outcomes), float(np.mean(trials)), max(trials)),
+            share(lambda outcome: outcome.verdict == "collapse"),
+            share(lambda outcome: outcome.exact),
+            share(lambda outcome: outcome.verdict == "none"),
+        )
+
+    @property
+    def line(self) -> str:
+        """The row of a table in Markdown."""
+        return (
+            f"| {self.name} | {self.heads} | {self.studies} | {self.trials:.1f} | {self.most} | "
+            f"{self.found:.1%} | {self.exact:.1%} | {self.none:.1%} |"
+        )
+
+
+def rates(outcomes: Iterable[Found]) -> list[Rates]:
+    """Return the rates of each family and of the groups of families."""
+    listed = list(outcomes)
+    rows = []
+    groups = {"with a jump": JUMPS, "threshold-like": THRESHOLD_LIKE, "nulls": NULLS}
+    for heads in dict.fromkeys(outcome.heads for outcome in listed):
+        here = [outcome for outcome in listed if outcome.heads == heads]
+        for group, families in groups.items():
+            for name in (*families, group):
+                members = families if name == group else (name,)
+                if chosen := [outcome for outcome in here if outcome.family in members]:
+                    rows.append(Rates.of(name, chosen))
+    return rows
+
+
+@click.command("adaptive")
+@click.option("--studies", type=click.IntRange(1), default=100, show_default=True,
+              help="Simulated studies of each family.")  # fmt: skip
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True,
+              help="Number of the first study.")  # fmt: skip
+@click.option("--heads", "sizes", type=click.Choice(["5", "16", "64"]), multiple=True,
+              default=("5", "16", "64"), show_default=True, help="Head counts.")  # fmt: skip
+@click.option("--families", default=",".join(FAMILIES), help="With commas between.")
+@click.option("--grid", is_flag=True, help="The full grid in place of the search.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def command(
+    studies: int,
+    first: int,
+    sizes: tuple[str, ...],
+    families: str,
+    grid: bool,
+    processes: int,
+    as_json: bool,
+) -> None:
+    """Measure what a search for a transition trains, and how often it is right."""
+    tasks = [
+        (family, int(size), number)
+        for size in sizes
+        for family in families.split(",")
+        for number in range(first, first + studies)
+    ]
+    run = partial(_run, grid=grid)
+    if processes == 1:
+        outcomes = list(map(run, tasks))
+    else:
+        with ProcessPoolExecutor(processes) as pool:
+            outcomes = list(pool.map(run, tasks, chunksize=10))
+    rows = rates(outcomes)
+    if as_json:
+        json.dump([asdict(row) for row in rows], sys.stdout, indent=1)
+        click.echo()
+        return
+    click.echo("| family | head counts | studies | trials | most | found | exact | none |")
+    click.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        click.echo(row.line)
+
+
+def _run(task: tuple[str, int, int], *, grid: bool) -> Found:
+    return (gridded if grid else searched)(*task)

@@ -1,0 +1,99 @@
+"""The search for a transition: few runs, the grid's answer, and the same rounds however it runs."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from analysis.adaptive.rounds import Played, Run, play
+from analysis.adaptive.transition import SEARCH_SEED, Located, locate
+from analysis.runs.scale import THRESHOLDS
+from benchmarks.adaptive import FAMILIES, JUMPS, NULLS, Simulated, searched, simulated
+
+
+def played(
+    study: Simulated, value: Callable[[Run], float | None], ended: Callable[[Run], bool]
+) -> Played[Located]:
+    design = locate(study.shape.heads, study.design.lengths, THRESHOLDS["error"])
+    return play(design, value, ended)
+
+
+def always(_run: Run) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("heads", [5, 16, 64])
+def test_it_finds_jumps_with_few_runs_and_nothing_on_declines(heads: int) -> None:
+    jumps = [searched(family, heads, number) for family in JUMPS for number in range(5)]
+    nulls = [searched(family, heads, number) for family in NULLS for number in range(5)]
+    found = [outcome for outcome in jumps if outcome.verdict == "collapse"]
+    assert len(found) >= 0.92 * len(jumps)
+    assert sum(outcome.exact for outcome in found) >= 0.92 * len(found)
+    assert sum(outcome.trials for outcome in jumps) / len(jumps) <= {5: 31, 16: 40, 64: 48}[heads]
+    assert sum(outcome.verdict == "collapse" for outcome in nulls) <= 2
+    assert sum(outcome.trials for outcome in nulls) / len(nulls) <= {5: 35, 16: 50, 64: 50}[heads]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whatever_is_there_decides_the_next_round_alone(family: str) -> None:
+    study, ended = simulated(family, 16, 3), set[Run]()
+    rng, rounds = random.Random(family), []
+    while (now := played(study, study.value, ended.__contains__)).next is not None:
+        rounds.append(now.next)
+        runs = [run for run in now.next.runs if run not in ended]
+        # Some of a round's runs, in any order: the round stays as it is until it is whole.
+        ended |= set(rng.sample(runs, rng.randint(1, len(runs))))
+        again = played(study, study.value, ended.__contains__)
+        assert again.next in (now.next, None) or set(now.next.runs) <= ended
+    whole = played(study, study.value, always)
+    assert list(dict.fromkeys(rounds)) == list(whole.rounds)
+    assert now.answer == whole.answer
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_runs_of_the_search_are_no_part_of_its_tests(family: str) -> None:
+    study = simulated(family, 64, 1)
+    for asked in played(study, study.value, always).rounds:
+        assert {run.seed >= SEARCH_SEED for run in asked.runs} == {asked.phase == "search"}
+
+
+def test_no_run_is_asked_for_twice() -> None:
+    for family in FAMILIES:
+        study = simulated(family, 16, 2)
+        runs = [run for asked in played(study, study.value, always).rounds for run in asked.runs]
+        assert len(set(runs)) == len(runs)
+
+
+def test_a_run_without_a_value_is_made_up_for_by_the_next_seeds() -> None:
+    study = simulated("sharp", 16, 0)
+
+    def value(run: Run) -> float | None:
+        return None if run.seed in (0, SEARCH_SEED) else study.value(run)
+
+    answer = played(study, value, always).answer
+    assert answer is not None
+    assert (answer.verdict, answer.star) == ("collapse", study.truth)
+
+
+def test_where_a_cell_never_has_a_value_the_answer_is_open_and_says_so() -> None:
+    study = simulated("sharp", 16, 0)
+    assert study.truth is not None
+
+    def value(run: Run) -> float | None:
+        return None if run.head == study.truth and run.seed < SEARCH_SEED else study.value(run)
+
+    found = played(study, value, always)
+    assert found.answer is not None
+    assert found.answer.verdict == "open"
+    assert "end without a value" in found.answer.reason
+    runs = [run for asked in found.rounds for run in asked.runs]
+    assert max(run.seed for run in runs if run.seed < SEARCH_SEED) < SEARCH_SEED
+
+
+def test_without_a_modulating_axis_abruptness_alone_decides() -> None:
+    study = simulated("plain", 16, 4)
+    design = locate(study.shape.heads, [64], THRESHOLDS["error"])
+    answer = play(design, study.value, always).answer
+    assert answer is not None
+    assert (answer.verdict, answer.star, answer.shown_by) == ("collapse", study.truth, "abruptness")
+    assert answer.growth is None
