@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
+    from hsweep.coordination.rounds import RoundDesign
+    from hsweep.planning.plan import Plan
     from hsweep.record.study import StudyFolder
     from hsweep.record.tables import StudyTables
     from hsweep.running.outcome import Outcome
@@ -49,6 +51,19 @@ class Conclusion:
         self._answer: Answer | None = None
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
+
+    def search(self, plan: "Plan") -> "RoundDesign | None":
+        """Return what chooses among the planned trials of a search; None where all are trained."""
+        if plan.sweep.search.method != "transition":
+            return None
+        from analysis.adaptive.planned import TransitionSearch
+        from hsweep.design.question import Transition
+
+        question = plan.sweep.question
+        assert isinstance(question, Transition)
+        assert question.scale is not None
+        named = question.x, question.by, question.scale, question.eval_size
+        return TransitionSearch(plan.trials, *named, scouts=plan.sweep.num_scouts)
 
     def prepare(self) -> None:
         """Import the modules of the answer and the report."""

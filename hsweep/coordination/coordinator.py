@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.queue import TrialQueue
 from hsweep.coordination.retry_policy import IN_DRIVER, RetryPolicy, ends_left, shortened
+from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.run_trials import Overview, RunTrials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.labels import TrialLabels
@@ -64,7 +65,8 @@ class Coordinator:
         sweep: the resolved sweep.
         trials: all planned trials, finished or not; they are on record.
         checkpoints: folder or URI for checkpoints.
-        proposer: for adaptive searches.
+        proposer: for searches that propose points.
+        rounds: for searches that choose among planned trials.
         observer: for display.
         only: keys of the trials to hand out; None for all that have not ended.
         exempt: keys of trials without early stopping, since an answer needs their full-budget
@@ -84,6 +86,7 @@ class Coordinator:
     trials: Iterable[Trial]
     checkpoints: str
     proposer: "OptunaProposer | None" = None
+    rounds: RoundGate | None = None
     observer: Observer | None = None
     only: frozenset[str] | None = None
     exempt: frozenset[str] = frozenset()
@@ -134,6 +137,9 @@ class Coordinator:
                     self.speeds.note(trial, row.wall_seconds, row.unit)
             if row.status.is_final:
                 self._asha.end(trial, row.status, row.reason)
+                if self.rounds is not None:
+                    is_usable = row.status is TrialStatus.FINISHED
+                    self.rounds.end(row.key, self.value(row.key) if is_usable else None)
         for entry in self.journal.reports(with_reports) if with_reports else ():
             value = entry.payload["metrics"].get(self.sweep.metric)
             self._asha.record(self.table.trials[entry.key], entry.unit or 0, value)
@@ -153,6 +159,18 @@ class Coordinator:
             self._place(trial)
         for stratum in dict.fromkeys(trial.stratum for trial in due):
             self._release(stratum)
+        self._open_round()
+
+    def _open_round(self) -> None:
+        """Let the trials of the next round begin where all of the present one have ended; at the
+        end, those that no round has named end without having begun."""
+        if self.rounds is None:
+            return
+        opened = self.rounds.advance()
+        for trial in sorted(opened, key=lambda trial: self._priority(trial.key)):
+            self._place(trial)
+        for trial in self.rounds.unneeded():
+            self._stop_early(trial, self.rounds.design.why_not(trial.key))
 
     def _priority(self, key: str) -> tuple[int, int, int, float, int]:
         """Order of handing out: interrupted trials first, those that fail time and again last; then
@@ -165,7 +183,7 @@ class Coordinator:
 
     def _place(self, trial: Trial) -> None:
         """Let a trial wait at its rung, or in the queue for a worker."""
-        if self.table.is_done(trial.key):
+        if self.table.is_done(trial.key) or (self.rounds is not None and self.rounds.holds(trial)):
             return
         rung = self._asha.gate(trial, self.journal.rows[trial.key].unit)
         if rung is None:
@@ -483,6 +501,10 @@ class Coordinator:
             except Exception as error:
                 self._trouble(error)
         self._notify(lambda observer: observer.ended(trial, row.status, row.reason))
+        if self.rounds is not None:
+            is_usable = row.status is TrialStatus.FINISHED
+            self.rounds.end(row.key, self.value(row.key) if is_usable else None)
+            self._open_round()
         if (longer := self.table.longer.get(row.key)) is not None:
             self._place(self.table.trials[longer])
 

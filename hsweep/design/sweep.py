@@ -219,7 +219,7 @@ class Sweep:
                 "a search with several objectives cannot stop trials early, since a rung compares "
                 "one number; set early_stopping=None"
             )
-        if self.search.method == "grid" and not self.space.is_finite:
+        if self.search.lists_points and not self.space.is_finite:
             next(iter(self.space.points()))  # raises, naming the infinite axis
         self._check_rungs()
         self._check_question()
@@ -375,6 +375,11 @@ class Sweep:
             subject = "the lean question"
             named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]
             named.append((f"axis in {subject}", question.within))
+        if self.search.method == "transition" and not isinstance(question, Transition):
+            raise UserError(
+                "find_transition() searches for what a Transition asks; give "
+                "question=Transition(...), or another search"
+            )
         if question is not None:
             named += [(f"nuisance axis in {subject}", axis) for axis in question.nuisance]
         for kind, axis in named:
@@ -464,7 +469,7 @@ class Sweep:
             UserError: an unknown name.
         """
         owners = {**_OWNERS, self.budget.unit: "budget"}
-        if self.search.method != "grid":
+        if not self.search.lists_points:
             owners["num_points"] = "search"
         if self.question is not None and has_field(self.question, name):
             return "question"

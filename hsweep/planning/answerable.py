@@ -51,7 +51,7 @@ def analysable(plan: Plan) -> list[Concern]:
             "if at all"
         )
         concerns.append(_weak(text, "pass {seed} to it"))
-    if plan.sweep.replicates == 1:
+    if plan.sweep.replicates == 1 and plan.sweep.search.method != "transition":
         text = "with one seed the noise between seeds is not measured, so nothing is established"
         concerns.append(_weak(text, "--set replicates=3"))
     return sorted(concerns, key=lambda concern: concern.kind)
@@ -295,7 +295,7 @@ def _without_one_baseline(
                 f"the baseline {label} is skipped{where}: {reason}", "make it possible"
             )
     remedy = "add its values to the axes, or name a planned shape"
-    if plan.sweep.search.method != "grid":
+    if not plan.sweep.search.lists_points:
         remedy = (
             "a search begins with the baseline where it names a value, within its range, of every "
             "axis that varies: name all of them"

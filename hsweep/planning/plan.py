@@ -11,8 +11,9 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from hsweep.design.domain import AxisValue, Domain, ValueList
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
-from hsweep.design.question import Lean
+from hsweep.design.question import Lean, Transition
 from hsweep.design.recipe import Recipe
+from hsweep.design.search import SEARCH_SEEDS, WINDOW_SEEDS, searched_length
 from hsweep.design.space import Point, num_values
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
@@ -452,11 +453,12 @@ def make_plan(
     planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    per_point = sweep.replicates * len(sweep.budget.rungs)
+    replicates = _replicates_at(sweep, points)
+    per_point = max(map(len, map(replicates, points)), default=1) * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     for point in points:
-        planner.plan_point(point)
+        planner.plan_point(point, replicates(point))
     if not planner.trials:
         first = next(iter(planner.skipped.items()), None)
         why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
@@ -469,9 +471,25 @@ def make_plan(
     return plan
 
 
+def _replicates_at(sweep: Sweep, points: Sequence[Point]) -> Callable[[Point], range]:
+    """Return a function that returns the replicates of a point."""
+    question = sweep.question
+    if sweep.search.method != "transition" or not isinstance(question, Transition):
+        return lambda _point: range(sweep.replicates)
+    lengths = sorted({point.get(question.by or "") for point in points} - {None})
+    at = lengths[searched_length(len(lengths))] if lengths else None
+    scouts = sweep.num_scouts
+
+    def replicates(point: Point) -> range:
+        is_searched = at is None or point[question.by or ""] == at
+        return range(scouts + WINDOW_SEEDS + SEARCH_SEEDS * is_searched)
+
+    return replicates
+
+
 def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
     try:
-        if sweep.search.method == "grid":
+        if sweep.search.lists_points:
             return list(sweep.space.points())
         assert sweep.search.num_points is not None
         num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
@@ -494,7 +512,7 @@ def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
     determine its point: where another axis has several values, or one of these has infinitely many.
     """
     question = sweep.question
-    if not isinstance(question, Lean) or sweep.search.method == "grid":
+    if not isinstance(question, Lean) or sweep.search.lists_points:
         return []
     baseline = dict(question.baseline)
     domains = sweep.space.parameters()

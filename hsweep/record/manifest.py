@@ -42,6 +42,7 @@ class Manifest:
         fixed_rate: the learning rate of all trials; None where it differs or is unknown.
         scouts: number of the first seeds of a point, which only select its setting (see
             ``Asha.scouts``).
+        search: how the points are chosen (see ``hsweep.design.search``).
         own_folders: folders of user packages that share a name with a package of this project
             (see ``hsweep.user_packages``).
     """
@@ -79,6 +80,7 @@ class Manifest:
     keep: str = "none"
     fixed_rate: float | None = None
     scouts: int = 0
+    search: str = "grid"
 
     @property
     def study_id(self) -> str:

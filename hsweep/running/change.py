@@ -47,7 +47,8 @@ from hsweep.workspace import LoadedSweep, another_sweep
 
 _REPLACED: Final = (
     *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
-    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
+    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate"),
+    *("scouts", "search"),
 )
 """Fields of a manifest that an edited sweep replaces."""
 _TO_RETRY: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)

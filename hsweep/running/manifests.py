@@ -58,6 +58,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
         train_metrics=sweep.train_metrics,
         fixed_rate=fixed_rate(plan),
         scouts=sweep.num_scouts,
+        search=sweep.search.method,
         **chosen,
     )
 

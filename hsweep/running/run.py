@@ -21,6 +21,7 @@ from hsweep.clusters.node import offering
 from hsweep.clusters.slurm import JobRay
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import record_trials
+from hsweep.coordination.rounds import RoundDesign, RoundGate
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
@@ -80,6 +81,9 @@ _UNTIL_PREPARED: Final = 8.0
 
 class Conclude(Protocol):
     """Answers a study's question once it has run."""
+
+    def search(self, plan: Plan) -> RoundDesign | None:
+        """Return what chooses among the planned trials; None where all are trained."""
 
     def prepare(self) -> None:
         """Import the modules of the other methods; called in a thread while trials train."""
@@ -287,7 +291,7 @@ def _train(
     rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
     only = frozenset() if trains_all_itself(journal, reuse=options.reuse) else change.only
     reuse = Reuse(journal, study, plan.sweep.probe, only, options.accept_code, rungs)
-    coordinator, outlook = _coordinator(study, journal, change, reuse)
+    coordinator, outlook = _coordinator(study, journal, change, reuse, conclude.search(plan))
     _note_runs(journal, outlook)
     if options.report_timeout is not None:
         coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
@@ -370,7 +374,11 @@ def _train(
 
 
 def _coordinator(
-    study: StudyFolder, journal: Journal, change: Change, reuse: Reuse
+    study: StudyFolder,
+    journal: Journal,
+    change: Change,
+    reuse: Reuse,
+    search: RoundDesign | None,
 ) -> tuple[Coordinator, Outlook]:
     """Put the planned trials on record, with results of other studies; return their coordinator and
     its outlook."""
@@ -397,6 +405,7 @@ def _coordinator(
         trials=trials,
         checkpoints=study.checkpoints(),
         proposer=proposer,
+        rounds=None if search is None else RoundGate(search),
         only=change.only,
         exempt=study.manifest.added_keys,
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.

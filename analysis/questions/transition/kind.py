@@ -17,6 +17,7 @@ from analysis.questions.shapes import (
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.searched import searched_answer
 from analysis.questions.transition.table import unnamed_setting
 from analysis.questions.transition.text import (
     transition_badge,
@@ -81,19 +82,24 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     ]
     named = [axis for axis in question.get("nuisance", ()) if axis in varying]
     unnamed = [axis for axis in varying if axis not in named]
-    result = _answer(
-        study.runs,
-        study.ladder,
-        unnamed,
-        x=x,
-        by=by,
-        goal=study.goal,
-        scale=question["scale"],
-        eval_size=question["eval_size"],
-        nuisance=[*named, *unnamed],
-        layers=int(depths.pop()) if len(depths) == 1 else 1,
-        settings=with_settings(TransitionSettings(), options["settings"] if options else ()),
-    )
+    asked: dict[str, Any] = {
+        "x": x,
+        "by": by,
+        "goal": study.goal,
+        "scale": question["scale"],
+        "eval_size": question["eval_size"],
+        "nuisance": [*named, *unnamed],
+        "layers": int(depths.pop()) if len(depths) == 1 else 1,
+        "settings": with_settings(TransitionSettings(), options["settings"] if options else ()),
+    }
+    if study.manifest.search == "transition" and options is None:
+        metric = study.manifest.metric
+        result = searched_answer(
+            *(study, x, by, asked["scale"], asked["layers"]),
+            lambda tested: fit(Runs(tested, metric), **asked),
+        )
+    else:
+        result = _answer(study.runs, study.ladder, unnamed, **asked)
     return transition_finding(replace(result, fixed_rate=study.fixed_rate(axes)))
 
 

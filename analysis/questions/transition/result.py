@@ -208,6 +208,41 @@ class RetrievalDimension:
     conjecture: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SearchRound:
+    """One round of a search for a transition.
+
+    Attributes:
+        phase: search, window, place or growth.
+        cells: in words.
+        why: what the search wanted to know.
+    """
+
+    phase: str
+    runs: int
+    cells: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilm:
+    """What a search for a transition has trained, and what it has left out.
+
+    Attributes:
+        planned: runs that it could have asked for.
+        hidden: the largest jump beyond a smooth decline that may lie between two neighbours among
+            the values that were tried, and these two; None where all were tried.
+    """
+
+    rounds: tuple[SearchRound, ...]
+    planned: int
+    hidden: tuple[float, Number, Number] | None = None
+
+    @property
+    def runs(self) -> int:
+        return sum(asked.runs for asked in self.rounds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionResult(Jsonable):
     """At which value of an axis the error collapses.
@@ -255,6 +290,8 @@ class TransitionResult(Jsonable):
             tuned or is not known.
         sensitivity: whether the answer would survive more training; None where that was not
             examined.
+        film: of a study that searched for its transition; the numbers are then those of the runs
+            that its tests had, and p and p_h are none of them.
     """
 
     verdict: Verdict = "open"
@@ -298,6 +335,7 @@ class TransitionResult(Jsonable):
     nuisance: tuple[str, ...] = ()
     fixed_rate: float | None = None
     sensitivity: Sensitivity | None = None
+    film: SearchFilm | None = None
 
     @property
     def is_claimed(self) -> bool:

@@ -63,7 +63,7 @@ def transition_sentences(result: TransitionResult) -> list[str]:
     if result.verdict != "open":
         at_rate = at_fixed_rate(result.fixed_rate, "All runs had")
         sentences.append(all_at_best(result.nuisance, "cell") if result.nuisance else at_rate)
-    sentences.append(_cells_with_losses(result))
+    sentences += [_cells_with_losses(result), _search(result)]
     if result.verdict != "open":
         sentences.append(sensitivity_sentence(result.sensitivity, result.missing))
     return [text.strip() for text in sentences if text.strip()]
@@ -83,6 +83,9 @@ def _claim(result: TransitionResult) -> str:
         f"The error collapses at {result.x} = {high}: there {shown} is {sizes[result.scale]} than "
         f"at {low}."
     )
+    if result.film is not None and result.shown_by == "abruptness":
+        excess = y_size(result.excess, result.scale)
+        return f"{claim} That is {excess} more than the decline before it."
     if result.shown_by == "growth":
         return (
             f"{claim} Growth with {result.by} ends there; that the fall is a sudden one is not "
@@ -99,6 +102,8 @@ def _claim(result: TransitionResult) -> str:
 
 
 def _place(result: TransitionResult) -> str:
+    if result.film is not None:
+        return ""
     confidence = percent_text(SET_MASS)
     if len(result.h_set) == 1:
         return f"Other seeds would put it at the same place ({confidence} confidence)."
@@ -163,10 +168,41 @@ def _cells_with_losses(result: TransitionResult) -> str:
     )
 
 
+def _search(result: TransitionResult) -> str:
+    """Return what a search has trained, and what may lie where it has not."""
+    film = result.film
+    if film is None:
+        return ""
+    text = (
+        f"The search trained {film.runs:,} of the {film.planned:,} runs that it could ask for, in "
+        f"{len(film.rounds)} rounds."
+    )
+    if film.hidden is None:
+        return text
+    size, low, high = film.hidden
+    return (
+        f"{text} Between {result.x} = {low:g} and {high:g}, where nothing was trained, a jump of "
+        f"at most {y_size(size, result.scale)} may lie."
+    )
+
+
+def rounds_table(result: TransitionResult) -> Table:
+    """Return the rounds of a search."""
+    rounds = () if result.film is None else result.film.rounds
+    return Table(
+        ("round", "for", "runs", "cells", "why"),
+        tuple(
+            (str(number), asked.phase, str(asked.runs), asked.cells, asked.why)
+            for number, asked in enumerate(rounds, 1)
+        ),
+    )
+
+
 def transition_tables(result: TransitionResult) -> tuple[Section, ...]:
     training = result.sensitivity
     return tables_with_rows(
         Section("Numbers of the transition", numbers_table(result), in_columns=True),
+        Section("Rounds of the search", rounds_table(result)),
         Section("Answer at each budget", budgets_table(training)),
         Section("Runs that would settle it", missing_table(result.missing, training)),
         *([Section("Cells", cells_table(result))] if result.nuisance else []),

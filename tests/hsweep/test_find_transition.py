@@ -1,0 +1,111 @@
+"""A study that searches for its transition: what it trains and says, and where it is cut off."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from hsweep.paths import Home
+from hsweep.record.study import StudyFolder
+
+Invoke = Callable[..., Result]
+SWEEP = '''
+"""A made-up error that collapses at six heads."""
+
+import math
+import os
+import random
+import signal
+from pathlib import Path
+
+from hsweep import Sweep, Transition, find_transition, grid, steps
+
+
+def train(point, run):
+    counter = Path(COUNTER)
+    counter.write_text(counter.read_text() + "." if counter.exists() else ".")
+    if len(counter.read_text()) == DIES_AT:
+        os.kill(os.getpid(), signal.SIGINT)
+    rng = random.Random(f"{point.heads}/{point.seq_len}/{run.seeds.init}")
+    x, h = math.log10(point.seq_len) - 1.5, min(point.heads, 6)
+    y = -1 - 0.3 * h + (0.4 * x if point.heads < STAR else -1.3 - 0.2 * x)
+    run.report(run.budget, nmse=10 ** (y + 0.1 * rng.gauss(0, 1)))
+
+
+SWEEP = Sweep(
+    name="toy",
+    space=grid(heads=list(range(1, 13)), seq_len=[8, 16, 32, 64, 128]),
+    train=train,
+    metric="nmse",
+    goal="min",
+    budget=steps(1),
+    question=Transition(x="heads", by="seq_len"),
+    search=find_transition(),
+)
+'''
+
+
+def write(folder: Path, *, star: int = 6, dies_at: int = 0) -> Path:
+    file = folder / "toy.py"
+    text = SWEEP.replace("COUNTER", repr(str(folder / "count"))).replace("STAR", str(star))
+    file.write_text(text.replace("DIES_AT", str(dies_at)))
+    return file
+
+
+def answer_of(home: Home, name: str) -> dict[str, Any]:
+    study = StudyFolder.open(home, name)
+    found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
+    return found
+
+
+def trained(home: Home, name: str) -> list[tuple[Any, ...]]:
+    with StudyFolder.open(home, name).journal() as journal:
+        rows = journal.trials()
+    assert {str(row.status) for row in rows} <= {"finished", "not_needed"}
+    return [
+        (row.point["heads"], row.point["seq_len"], row.replicate, row.metrics["nmse"])
+        for row in rows
+        if row.status == "finished"
+    ]
+
+
+def test_it_trains_a_fraction_and_finds_what_the_grid_finds(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    ended = hsweep("run", write(tmp_path), "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "toy-quick")
+    assert (answer["verdict"], answer["h_star"], answer["growth"]) == ("collapse", 6, "gone")
+    assert answer["d_eff"] == {"lo": 6, "hi": 6, "layers": 1, "conjecture": False}
+    runs = trained(home, "toy-quick")
+    assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
+    assert "The error collapses at heads = 6" in ended.stdout
+    assert f"The search trained {len(runs)} of the 468 runs" in ended.stdout
+
+
+def test_without_a_jump_it_ends_after_the_search(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    ended = hsweep("run", write(tmp_path, star=99), "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    assert answer_of(home, "toy-quick")["verdict"] == "none"
+    assert {seq_len for _, seq_len, *_ in trained(home, "toy-quick")} == {64}
+
+
+@pytest.mark.parametrize("dies_at", [3, 9, 20])
+def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
+    hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
+    ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, "cut")
+    assert ended.exit_code == 130, ended.output
+    write(tmp_path, dies_at=0)
+    assert hsweep("resume", "cut", "--runner", "inline", "--accept-code").exit_code == 0
+    assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
+    assert trained(home, "cut") == trained(home, "whole")
+    assert answer_of(home, "cut") == answer_of(home, "whole")
