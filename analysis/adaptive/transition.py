@@ -230,7 +230,7 @@ class _Locator:
             first[len(self.heads) - 1, self.at] = 2
             yield from self.search.fill(first, "one run at head counts that are spread out")
         while True:
-            gaps = [gap for gap in self._gaps() if self._counts(gap)]
+            gaps = [gap for gap in self._gaps() if self._counts(gap) and self._between(gap) != []]
             if not gaps:
                 return None
             leading = max(gaps)
@@ -242,11 +242,11 @@ class _Locator:
                 return leading.high
             wide = next((gap for gap in unsure if gap.high - gap.low > 1), None)
             if wide is not None:
-                middle = {((wide.low + wide.high) // 2, self.at): 1}
+                middle = (wide.low + wide.high) // 2
+                place = min(self._between(wide) or (), key=lambda k: abs(k - middle))
                 between = f"{self.heads[wide.low]:g} and {self.heads[wide.high]:g}"
-                yield from self.search.fill(
-                    middle, f"between {between} the error falls by {wide.drop:.2g}"
-                )
+                why = f"between {between} the error falls by {wide.drop:.2g}"
+                yield from self.search.fill({(place, self.at): 1}, why)
                 continue
             ends = {(k, self.at): 2 for gap in unsure for k in (gap.low, gap.high)}
             yield from self.search.fill(ends, "a second run where one step leads")
@@ -254,12 +254,19 @@ class _Locator:
     def _counts(self, gap: _Gap) -> bool:
         return gap.hidden >= self.limits.min_excess and gap.drop >= self.limits.min_drop
 
+    def _between(self, gap: _Gap) -> list[int] | None:
+        """Return the head counts in a gap that have not been run; None for a single step. Those
+        that have been end without a value."""
+        if gap.high - gap.low == 1:
+            return None
+        return [k for k in range(gap.low + 1, gap.high) if not self.search.asked[k, self.at]]
+
     def _is_confirmed(self, gap: _Gap) -> bool:
         """Whether a gap is a single step with two runs at both ends, or three that lie apart."""
         return gap.high - gap.low == 1 and all(
             k in self.learnt
             or len(self.search.values[k, self.at]) >= 2 + self.search.is_scattered((k, self.at))
-            or self.search.asked[k, self.at] > len(self.search.values[k, self.at]) + SPARE
+            or self.search.asked[k, self.at] >= 2 + SPARE
             for k in (gap.low, gap.high)
         )
 
@@ -339,7 +346,7 @@ class _Locator:
     def _try(self, step: int) -> Generator[Round, Values, tuple[Located, _Look]]:
         """Look at the window around a step, rung by rung."""
         anchor, has_moved, rung = self._anchor(step), False, 0
-        star: int | None = None
+        star, proof = None, None
         while True:
             lengths, seeds = self.ladder[rung]
             heads = [k for k in (anchor, step - 1, step, step + 1) if k is not None]
@@ -353,6 +360,7 @@ class _Locator:
             look = self._look(anchor, step, heads, used)
             is_last = rung == len(self.ladder) - 1
             if look.abrupt or look.vanishing:
+                proof = look
                 star, is_placed = yield from self._place(step, used, seeds, look.drop)
                 if is_placed or is_last:
                     break
@@ -363,14 +371,14 @@ class _Locator:
             elif is_last or (star is None and look.is_futile):
                 break
             rung += 1
-        if star is None:
+        if star is None or proof is None:
             return self._not_shown(step, look), look
         growth = yield from self._growth(star, rung)
-        shown_by: Literal["abruptness", "growth"] = "abruptness" if look.abrupt else "growth"
+        shown_by: Literal["abruptness", "growth"] = "abruptness" if proof.abrupt else "growth"
         found = Located(
-            "collapse", "", star, shown_by, growth, look.drop, look.excess, self._hidden()
+            "collapse", "", star, shown_by, growth, proof.drop, proof.excess, self._hidden()
         )
-        return found, look
+        return found, proof
 
     def _belongs_to_next(self, look: _Look) -> bool:
         """Whether the step after the one that was looked at is the larger one."""

@@ -90,6 +90,17 @@ def test_where_a_cell_never_has_a_value_the_answer_is_open_and_says_so() -> None
     assert max(run.seed for run in runs if run.seed < SEARCH_SEED) < SEARCH_SEED
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_runs_without_a_value_never_keep_it_from_its_end(family: str, share: float) -> None:
+    study = simulated(family, 16, 5)
+
+    def value(run: Run) -> float | None:
+        return None if random.Random(repr(run)).random() < share else study.value(run)
+
+    assert played(study, value, always).answer is not None
+
+
 def test_without_a_modulating_axis_abruptness_alone_decides() -> None:
     study = simulated("plain", 16, 4)
     design = locate(study.shape.heads, [64], THRESHOLDS["error"])

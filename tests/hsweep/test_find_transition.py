@@ -83,6 +83,7 @@ def test_it_trains_a_fraction_and_finds_what_the_grid_finds(
     assert answer["d_eff"] == {"lo": 6, "hi": 6, "layers": 1, "conjecture": False}
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
+    assert "60 cells x 11 seeds: at most 468 runs of 1 step" in ended.stdout
     assert "The error collapses at heads = 6" in ended.stdout
     assert f"The search trained {len(runs)} of the 468 runs" in ended.stdout
 
