@@ -108,7 +108,7 @@ def script_of(
         )
     options = [
         *(f"--job-name={study.name}", "--ntasks-per-node=1", f"--chdir={Path.cwd()}"),
-        *(f"--time={limit[0]}" for limit in [limit] if limit is not None),
+        *([] if limit is None else [f"--time={limit[0]}"]),
         *(f"--output={output}", "--open-mode=append", f"--signal=B:TERM@{lead:.0f}"),
         # One lost node costs its own trials, not the job.
         *("--requeue", "--no-kill"),
