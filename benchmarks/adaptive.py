@@ -18,11 +18,13 @@ import click
 import numpy as np
 import pandas as pd
 
+from analysis.adaptive.rounds import Design as Rounds
 from analysis.adaptive.rounds import Run, play
 from analysis.adaptive.transition import Located, locate
 from analysis.questions.transition import fit as transition
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
+from hsweep.design.search import searched_length
 
 SEEDS: Final = {5: 5, 16: 3, 64: 3}
 """Seeds a cell of the grid, by its number of head counts."""
@@ -81,6 +83,11 @@ class Simulated:
                 y += rng.uniform(0.3, 1.0)
             self.drawn[run] = float(y)
         return self.drawn[run]
+
+    def search(self) -> Rounds[Located]:
+        """Return the adaptive design of the study."""
+        heads, lengths = self.shape.heads, self.design.lengths
+        return locate(heads, lengths, searched_length(len(lengths)), THRESHOLDS["error"])
 
     def grid(self) -> pd.DataFrame:
         """Return the runs of the full grid as a table."""
@@ -181,8 +188,7 @@ class Found:
 def searched(family: str, heads: int, number: int) -> Found:
     """Run the adaptive design on a simulated study."""
     study = simulated(family, heads, number)
-    design = locate(study.shape.heads, study.design.lengths, THRESHOLDS["error"])
-    played = play(design, study.value, lambda _run: True)
+    played = play(study.search(), study.value, lambda _run: True)
     answer = played.answer
     assert isinstance(answer, Located)
     trials = len({run for asked in played.rounds for run in asked.runs})

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from analysis.adaptive.rounds import Played, Run, play
-from analysis.adaptive.transition import Located, locate
+from analysis.adaptive.transition import SEARCH_SEED, Located, locate
 from analysis.runs.scale import THRESHOLDS
 from hsweep.design.question import Scale
 
@@ -53,6 +53,8 @@ class TransitionSearch:
         played: how far the design had come, when it was last asked.
     """
 
+    why_not = "the search for the transition did not ask for it"
+
     def __init__(
         self,
         trials: Sequence[Planned],
@@ -71,6 +73,8 @@ class TransitionSearch:
             head = self.heads.index(trial.point[x])
             length = 0 if by is None else self.lengths.index(trial.point[by])
             self._keys[Run(head, length, trial.replicate - scouts)].append(trial.key)
+        # The plan has chosen it, among the lengths that it could plan.
+        self._at = next(run.length for run in self._keys if run.seed >= SEARCH_SEED)
         self.played: Played[Located] = Played(())
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
@@ -85,14 +89,10 @@ class TransitionSearch:
             finite = [self._y(value) for value in known if value is not None]
             return finite[0] if finite else None
 
-        design = locate(self.heads, self.lengths, THRESHOLDS[self._scale])
+        design = locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
         self.played = play(design, value, ended)
         asked = self.played.next
         return frozenset(() if asked is None else self._trials_of(asked.runs))
-
-    def why_not(self, _key: str) -> str:
-        """Return why a trial was not needed."""
-        return "the search for the transition did not ask for it"
 
     def _trials_of(self, runs: Iterable[Run]) -> Iterable[str]:
         for run in runs:

@@ -21,15 +21,18 @@ import math
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from analysis.adaptive.rounds import Design, Phase, Round, Run, Values
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray
-from hsweep.design.search import WINDOW_SEEDS, searched_length
+from hsweep.design.question import ALPHA
+from hsweep.design.search import WINDOW_SEEDS
 
 Cell = tuple[int, int]
 Verdict = Literal["collapse", "none", "open"]
@@ -66,6 +69,8 @@ _FUTILE: Final = 0.8
 """Level of the bound by which a contrast that cannot be shown any more is given up."""
 _PLACED: Final = 1.5
 """Standard errors by which the next fall has to differ from one that would move h*."""
+_MOVING: Final = 0.25
+"""Share of the drop from which on a further fall moves h*."""
 _PRIOR_DF: Final = 2
 
 
@@ -168,15 +173,21 @@ class _Cells:
 
 
 def locate(
-    heads: Sequence[float], lengths: Sequence[float], limits: Thresholds, alpha: float = 0.05
+    heads: Sequence[float],
+    lengths: Sequence[float],
+    at: int,
+    limits: Thresholds,
+    alpha: float = ALPHA,
 ) -> Design[Located]:
     """Ask for the runs that locate a transition; return where it is.
 
     Args:
         heads: the values of the searched axis, ascending.
         lengths: those of the modulating axis, ascending; one value without such an axis.
+        at: index of the length of the search.
     """
-    return _Locator(np.asarray(heads, float), np.asarray(lengths, float), limits, alpha).run()
+    axes = np.asarray(heads, float), np.asarray(lengths, float)
+    return _Locator(*axes, at, limits, alpha).run()
 
 
 @dataclass
@@ -195,11 +206,10 @@ class _Look:
 
 class _Locator:
     def __init__(
-        self, heads: FloatArray, lengths: FloatArray, limits: Thresholds, alpha: float
+        self, heads: FloatArray, lengths: FloatArray, at: int, limits: Thresholds, alpha: float
     ) -> None:
-        self.heads, self.limits, self.alpha = heads, limits, alpha
+        self.heads, self.at, self.limits, self.alpha = heads, at, limits, alpha
         self.log_length = np.log10(lengths) if len(lengths) > 1 else np.zeros(1)
-        self.at = searched_length(len(lengths))
         self.search = _Cells("search", SEARCH_SEED, limits.min_drop)
         self.window = _Cells("window", 0, limits.min_drop)
         self.learnt: dict[int, float] = {}
@@ -207,7 +217,7 @@ class _Locator:
         self.scatter = _SCATTER * limits.head_sd
 
     def run(self) -> Design[Located]:
-        answer, look = Located("none"), None
+        answer = Located("none")
         for attempt in range(_ATTEMPTS):
             step = yield from self._search()
             if step is None:
@@ -387,11 +397,9 @@ class _Locator:
     def _look(
         self, anchor: int | None, step: int, heads: Sequence[int], lengths: Sequence[int]
     ) -> _Look:
-        from scipy import stats
-
         limits = self.limits
         sd, df = self.window.sd(limits.assumed_sd)
-        quantile = stats.t(df).ppf
+        quantile = partial(_quantile, df)
         z, noise = self._cells(heads, lengths, sd)
         level, variance = z.mean(axis=1), noise.sum(axis=1) / len(lengths) ** 2
         of = {k: i for i, k in enumerate(heads)}
@@ -493,8 +501,6 @@ class _Locator:
     def _growth(self, star: int, rung: int) -> Generator[Round, Values, Growth | None]:
         """Return whether the error still grows with length from h* on; ask for more lengths and
         seeds until that is known."""
-        from scipy import stats
-
         if len(self.log_length) == 1:
             return None
         heads = [k for k in (star, star + 1) if k < len(self.heads)]
@@ -508,7 +514,7 @@ class _Locator:
             sd, df = self.window.sd(self.limits.assumed_sd)
             slopes = self._slopes(*self._cells(heads, used, sd), used)
             slope, se = _pooled(slopes, range(len(heads)))
-            growth = self._growth_of(slope, se, float(stats.t(df).ppf(0.95)))
+            growth = self._growth_of(slope, se, _quantile(df, 0.95))
             if growth != "open":
                 break
         return growth
@@ -524,15 +530,8 @@ class _Locator:
 
     def _without(self, last: Located) -> Located:
         """Return the answer where no gap is left that can hide a collapse."""
-        hidden = self._hidden()
         reason = f"no step falls by {self.limits.min_drop:g} {self.limits.unit}"
-        if hidden is not None:
-            size, low, high = hidden
-            reason += (
-                f"; between {self.heads[low]:g} and {self.heads[high]:g}, where nothing was run, "
-                f"at most {max(0.0, size):.2g} more than a smooth decline"
-            )
-        return Located("none", last.reason or reason, last.star, hidden=hidden)
+        return Located("none", last.reason or reason, last.star, hidden=self._hidden())
 
     def _not_shown(self, step: int, look: _Look) -> Located:
         at = f"{self.heads[step]:g}"
@@ -553,9 +552,12 @@ class _Locator:
         return Located("open", f"the runs beside {at} end without a value", step)
 
 
-_MOVING: Final = 0.25
-"""Share of the drop from which on a further fall moves h*."""
 _NOTHING: Final = _Look(0.0, None, None, False, False, None, True, False)
+
+
+def _quantile(df: float, probability: float) -> float:
+    """Return a quantile of Student's t."""
+    return float(special.stdtrit(df, probability))
 
 
 def _pooled(slopes: tuple[FloatArray, FloatArray], side: Sequence[int]) -> tuple[float, float]:

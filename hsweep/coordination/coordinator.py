@@ -137,9 +137,7 @@ class Coordinator:
                     self.speeds.note(trial, row.wall_seconds, row.unit)
             if row.status.is_final:
                 self._asha.end(trial, row.status, row.reason)
-                if self.rounds is not None:
-                    is_usable = row.status is TrialStatus.FINISHED
-                    self.rounds.end(row.key, self.value(row.key) if is_usable else None)
+                self._end_in_round(row)
         for entry in self.journal.reports(with_reports) if with_reports else ():
             value = entry.payload["metrics"].get(self.sweep.metric)
             self._asha.record(self.table.trials[entry.key], entry.unit or 0, value)
@@ -161,6 +159,11 @@ class Coordinator:
             self._release(stratum)
         self._open_round()
 
+    def _end_in_round(self, row: TrialRow) -> None:
+        if self.rounds is not None:
+            is_usable = row.status is TrialStatus.FINISHED
+            self.rounds.end(row.key, self.value(row.key) if is_usable else None)
+
     def _open_round(self) -> None:
         """Let the trials of the next round begin where all of the present one have ended; at the
         end, those that no round has named end without having begun."""
@@ -170,7 +173,7 @@ class Coordinator:
         for trial in sorted(opened, key=lambda trial: self._priority(trial.key)):
             self._place(trial)
         for trial in self.rounds.unneeded():
-            self._stop_early(trial, self.rounds.design.why_not(trial.key))
+            self._stop_early(trial, self.rounds.design.why_not)
 
     def _priority(self, key: str) -> tuple[int, int, int, float, int]:
         """Order of handing out: interrupted trials first, those that fail time and again last; then
@@ -501,10 +504,8 @@ class Coordinator:
             except Exception as error:
                 self._trouble(error)
         self._notify(lambda observer: observer.ended(trial, row.status, row.reason))
-        if self.rounds is not None:
-            is_usable = row.status is TrialStatus.FINISHED
-            self.rounds.end(row.key, self.value(row.key) if is_usable else None)
-            self._open_round()
+        self._end_in_round(row)
+        self._open_round()
         if (longer := self.table.longer.get(row.key)) is not None:
             self._place(self.table.trials[longer])
 

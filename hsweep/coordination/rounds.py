@@ -14,14 +14,13 @@ from hsweep.design.trial import Trial
 
 
 class RoundDesign(Protocol):
-    """Chooses trials, by their keys."""
+    """Chooses trials, by their keys; ``why_not`` says why a trial was not needed."""
+
+    why_not: str
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials to train next, given the values of those that have ended (None for one
         that ended without a value); an empty set at the end."""
-
-    def why_not(self, key: str) -> str:
-        """Return why a trial was not needed, once the design has ended."""
 
 
 @dataclass(slots=True)
@@ -55,9 +54,9 @@ class RoundGate:
 
     def unneeded(self) -> list[Trial]:
         """Return the trials that no round has named, once, when the design has ended."""
-        left = list(self.waiting.values()) if self.is_over else []
-        if left:
-            self.waiting.clear()
+        if not self.is_over:
+            return []
+        left, self.waiting = list(self.waiting.values()), {}
         return left
 
     def advance(self) -> list[Trial]:

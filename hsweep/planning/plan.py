@@ -453,12 +453,15 @@ def make_plan(
     planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    replicates = _replicates_at(sweep, points)
-    per_point = max(map(len, map(replicates, points)), default=1) * len(sweep.budget.rungs)
+    is_search = sweep.search.method == "transition"
+    number = sweep.num_scouts + WINDOW_SEEDS if is_search else sweep.replicates
+    per_point = number * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     for point in points:
-        planner.plan_point(point, replicates(point))
+        planner.plan_point(point, range(number))
+    if is_search and isinstance(sweep.question, Transition):
+        _plan_search(planner, sweep.question, range(number, number + SEARCH_SEEDS))
     if not planner.trials:
         first = next(iter(planner.skipped.items()), None)
         why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
@@ -471,20 +474,17 @@ def make_plan(
     return plan
 
 
-def _replicates_at(sweep: Sweep, points: Sequence[Point]) -> Callable[[Point], range]:
-    """Return a function that returns the replicates of a point."""
-    question = sweep.question
-    if sweep.search.method != "transition" or not isinstance(question, Transition):
-        return lambda _point: range(sweep.replicates)
-    lengths = sorted({point.get(question.by or "") for point in points} - {None})
-    at = lengths[searched_length(len(lengths))] if lengths else None
-    scouts = sweep.num_scouts
-
-    def replicates(point: Point) -> range:
-        is_searched = at is None or point[question.by or ""] == at
-        return range(scouts + WINDOW_SEEDS + SEARCH_SEEDS * is_searched)
-
-    return replicates
+def _plan_search(planner: Planner, question: Transition, replicates: range) -> None:
+    """Plan the runs that a search for a transition begins with, at one of the lengths that can be
+    trained."""
+    points = dict.fromkeys(Point(trial.point) for trial in planner.trials.values())
+    by = question.by
+    if by is not None:
+        lengths = sorted({point[by] for point in points})
+        at = lengths[searched_length(len(lengths))] if lengths else None
+        points = {point: None for point in points if point[by] == at}
+    for point in points:
+        planner.plan_point(point, replicates)
 
 
 def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:

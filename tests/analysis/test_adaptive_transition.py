@@ -14,8 +14,7 @@ from benchmarks.adaptive import FAMILIES, JUMPS, NULLS, Simulated, searched, sim
 def played(
     study: Simulated, value: Callable[[Run], float | None], ended: Callable[[Run], bool]
 ) -> Played[Located]:
-    design = locate(study.shape.heads, study.design.lengths, THRESHOLDS["error"])
-    return play(design, value, ended)
+    return play(study.search(), value, ended)
 
 
 def always(_run: Run) -> bool:
@@ -103,7 +102,7 @@ def test_runs_without_a_value_never_keep_it_from_its_end(family: str, share: flo
 
 def test_without_a_modulating_axis_abruptness_alone_decides() -> None:
     study = simulated("plain", 16, 4)
-    design = locate(study.shape.heads, [64], THRESHOLDS["error"])
+    design = locate(study.shape.heads, [64], 0, THRESHOLDS["error"])
     answer = play(design, study.value, always).answer
     assert answer is not None
     assert (answer.verdict, answer.star, answer.shown_by) == ("collapse", study.truth, "abruptness")

@@ -97,6 +97,26 @@ def test_without_a_jump_it_ends_after_the_search(
     assert {seq_len for _, seq_len, *_ in trained(home, "toy-quick")} == {64}
 
 
+def test_it_searches_among_the_lengths_that_can_be_trained(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    file = write(tmp_path)
+    room = """
+def room(point):
+    if point.seq_len >= 64:
+        raise ValueError("too long")
+    return Resources()
+
+
+"""
+    text = file.read_text().replace("from hsweep import", "from hsweep import Resources,")
+    text = text.replace("SWEEP = Sweep(", f"{room}SWEEP = Sweep(\n    resources=room,")
+    file.write_text(text)
+    assert hsweep("run", file, "--runner", "inline", "--no-check").exit_code == 0
+    assert answer_of(home, "toy-quick")["h_star"] == 6
+    assert {seq_len for _, seq_len, seed, _ in trained(home, "toy-quick") if seed > 6} == {16}
+
+
 @pytest.mark.parametrize("dies_at", [3, 9, 20])
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int

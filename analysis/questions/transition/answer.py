@@ -146,7 +146,10 @@ class _Reading:
         fields["suggested"] = needs == "seeds" and looks_like_one
         if verdict == "collapse":
             fields["shown_by"] = "abruptness" if self.judgement.abrupt[0] else "growth"
-            fields["d_eff"] = self._dimension([*members, self.star])
+            places, x = [*members, self.star], self.table.x
+            fields["d_eff"] = RetrievalDimension.of(
+                x, heads.tolist(), min(places), max(places), self.layers
+            )
         return fields, needs
 
     def _numbers(self) -> dict[str, Any]:
@@ -302,19 +305,6 @@ class _Reading:
         factor = text_below(10**drop, 10**limits.min_drop)
         size = self._size(drop, self._points())
         return f"{size} (a factor of {factor}), less than {self._size(limits.min_drop)}"
-
-    def _dimension(self, members: list[int]) -> RetrievalDimension | None:
-        """Return D in (L h_before, L h_last] over the set of h*.
-
-        One layer needs h >= D (paper H); for more layers L h >= D is a conjecture from its
-        ablation.
-        """
-        if "head" not in self.table.x or any(not head.is_integer() for head in self.heads.tolist()):
-            return None
-        first, layers = min(members), self.layers
-        before = int(self.heads[first - 1]) if first else 0
-        last = int(self.heads[max(members)])
-        return RetrievalDimension(before * layers + 1, last * layers, layers, layers > 1)
 
     def _cell_values(self) -> tuple[CellValue, ...]:
         grid = self.cells.grid

@@ -6,6 +6,7 @@ the error, log10 of 1 - accuracy, or nats of a loss.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
@@ -206,6 +207,21 @@ class RetrievalDimension:
     hi: int
     layers: int
     conjecture: bool
+
+    @classmethod
+    def of(
+        cls, x: str, heads: Sequence[float], first: int, last: int, layers: int
+    ) -> "RetrievalDimension | None":
+        """Return D in (L h_before, L h_last] where h* is one of the head counts from index
+        ``first`` to ``last``; None for values of x that are no numbers of heads.
+
+        One layer needs h >= D (paper H); for more layers L h >= D is a conjecture from its
+        ablation.
+        """
+        if "head" not in x or any(not float(head).is_integer() for head in heads):
+            return None
+        before = int(heads[first - 1]) if first else 0
+        return cls(before * layers + 1, int(heads[last]) * layers, layers, layers > 1)
 
 
 @dataclass(frozen=True, slots=True)

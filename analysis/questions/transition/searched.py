@@ -89,10 +89,7 @@ def _with(
         return replace(result, verdict=answer.verdict, reason=answer.reason, film=film)
     before, at = heads[star - 1], heads[star]
     is_claimed = answer.verdict == "collapse"
-    dimension = None
-    if is_claimed and "head" in result.x and all(float(head).is_integer() for head in heads):
-        lo, hi = int(before) * layers + 1, int(at) * layers
-        dimension = RetrievalDimension(lo, hi, layers, layers > 1)
+    dimension = RetrievalDimension.of(result.x, heads, star, star, layers) if is_claimed else None
     return replace(
         result,
         verdict=answer.verdict,
