@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.adaptive.rounds import Design as Rounds
-from analysis.adaptive.rounds import Run, play
-from analysis.adaptive.transition import Located, locate
+from analysis.adaptive.rounds import play
+from analysis.adaptive.transition import Located, Run, locate
 from analysis.questions.transition import fit as transition
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
@@ -84,7 +84,7 @@ class Simulated:
             self.drawn[run] = float(y)
         return self.drawn[run]
 
-    def search(self) -> Rounds[Located]:
+    def search(self) -> Rounds[Run, Located]:
         """Return the adaptive design of the study."""
         heads, lengths = self.shape.heads, self.design.lengths
         return locate(heads, lengths, searched_length(len(lengths)), THRESHOLDS["error"])

@@ -1,110 +1,210 @@
-"""The search of a planned study for a transition: which of its trials the next round has."""
+"""A study that asks for few of its trials: which of them the next round has."""
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
 
-from analysis.adaptive.rounds import Played, Run, play
-from analysis.adaptive.transition import SEARCH_SEED, Located, locate
+from analysis.adaptive.lean import Comparison, Raced, race
+from analysis.adaptive.lean import Run as RaceRun
+from analysis.adaptive.rounds import Answer, AnyRun, Design, Played, play
+from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
-from hsweep.design.question import Scale
+from hsweep.design.question import Goal
+from hsweep.design.search import NOT_ASKED
+from hsweep.design.space import Point, recorded_point
+from hsweep.design.trial import TrialStatus
+from hsweep.record.manifest import Manifest
+
+if TYPE_CHECKING:
+    from hsweep.record.journal import TrialRow
 
 _SMALLEST: Final = 1e-6
 """The error of a run without one, where the number of evaluation examples is not known."""
 
 
-class Planned(Protocol):
-    """A planned trial."""
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-
-    @property
-    def point(self) -> Mapping[str, Any]:
-        """Its axis values."""
-
-    @property
-    def replicate(self) -> int:
-        """The number of its seed."""
-
-
-class PlannedRun(NamedTuple):
-    """A planned trial, as a record has it."""
-
-    key: str
-    point: Mapping[str, Any]
-    replicate: int
-
-
-class TransitionSearch:
-    """Chooses the trials that locate the transition of a study.
+class RoundSearch(ABC, Generic[AnyRun, Answer]):
+    """Chooses the trials of a study, round by round.
 
     Args:
-        trials: all that were planned.
-        x, by: the searched and the modulating axis, or no modulating one.
-        scale: of the metric.
-        eval_size: evaluation examples behind it, None where that is not known.
-        scouts: replicates of a cell that only choose its setting.
+        rows: all that were planned.
+        budget: at which a run has its value; those of shorter budgets come before it.
+        scouts: replicates that only choose a setting, all before the run itself.
 
     Attributes:
         played: how far the design had come, when it was last asked.
     """
 
-    why_not = "the search for the transition did not ask for it"
+    why_not = NOT_ASKED
 
-    def __init__(
-        self,
-        trials: Sequence[Planned],
-        x: str,
-        by: str | None,
-        scale: Scale,
-        eval_size: int | None = None,
-        scouts: int = 0,
-    ) -> None:
-        self._scale, self._eval_size = scale, eval_size
-        self.heads = sorted({trial.point[x] for trial in trials})
-        self.lengths = [0] if by is None else sorted({trial.point[by] for trial in trials})
+    def __init__(self, rows: Sequence["TrialRow"], budget: int, scouts: int) -> None:
         self._scouts = scouts
-        self._keys: defaultdict[Run, list[str]] = defaultdict(list)
-        for trial in trials:
-            head = self.heads.index(trial.point[x])
-            length = 0 if by is None else self.lengths.index(trial.point[by])
-            self._keys[Run(head, length, trial.replicate - scouts)].append(trial.key)
-        # The plan has chosen it, among the lengths that it could plan.
-        self._at = next(run.length for run in self._keys if run.seed >= SEARCH_SEED)
-        self.played: Played[Located] = Played(())
+        self._keys: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+        self._ends: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+        for row in rows:
+            cell = self._cell(row)
+            if cell is None or row.budget > budget:
+                continue
+            run = (*cell, row.replicate - scouts)
+            self._keys[run].append(row.key)
+            if row.budget == budget:
+                self._ends[run].append(row.key)
+        self.played: Played[AnyRun, Answer] = Played(())
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials of the next round; none at the end (see ``RoundDesign``)."""
 
-        def ended(run: Run) -> bool:
+        def ended(run: AnyRun) -> bool:
             return all(key in values for key in self._keys[run])
 
-        def value(run: Run) -> float | None:
+        def value(run: AnyRun) -> float | None:
             # Of settings that compete the winner alone has one.
-            known = (values[key] for key in self._keys[run])
-            finite = [self._y(value) for value in known if value is not None]
-            return finite[0] if finite else None
+            known = (values[key] for key in self._ends[run])
+            return next((self._read(value) for value in known if value is not None), None)
 
-        design = locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
-        self.played = play(design, value, ended)
+        self.played = play(self._design(), value, ended)
         asked = self.played.next
         return frozenset(() if asked is None else self._trials_of(asked.runs))
 
-    def _trials_of(self, runs: Iterable[Run]) -> Iterable[str]:
-        for run in runs:
-            yield from self._keys[run]
-            for scout in range(self._scouts):
-                yield from self._keys[run._replace(seed=scout - self._scouts)]
+    def replay(self, rows: Sequence["TrialRow"], metric: str) -> frozenset[str]:
+        """Bring the design to where the trials on record do; return the keys of all that it has
+        asked for."""
+        values = {
+            row.key: row.metrics.get(metric) if row.status is TrialStatus.FINISHED else None
+            for row in rows
+            if row.status.is_final and row.reason != NOT_ASKED
+        }
+        asked = set(self.next_round(values))
+        for each in self.played.rounds:
+            asked.update(self._trials_of(each.runs))
+        return frozenset(asked)
 
-    def _y(self, value: float) -> float:
-        """Return a value on its scale. The floor of an error is fixed: one that followed the errors
-        so far would change what earlier rounds have seen."""
+    def _trials_of(self, runs: Iterable[AnyRun]) -> Iterable[str]:
+        for *cell, seed in runs:
+            yield from self._keys[*cell, seed]
+            for scout in range(self._scouts):
+                yield from self._keys[*cell, scout - self._scouts]
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that it could ask for."""
+        return sum(seed >= 0 for *_, seed in self._keys)
+
+    @abstractmethod
+    def _cell(self, row: "TrialRow") -> tuple[int, ...] | None:
+        """Return the indices by which the design calls what a trial trains; None for a trial that
+        it never asks for."""
+
+    @abstractmethod
+    def _design(self) -> Design[AnyRun, Answer]:
+        """Return the design at its beginning."""
+
+    @abstractmethod
+    def _read(self, value: float) -> float:
+        """Return a metric's value as the design reads it."""
+
+
+class TransitionSearch(RoundSearch[Run, Located]):
+    """Chooses the trials that locate the transition of a study.
+
+    Attributes:
+        heads, lengths: the values of the searched and of the modulating axis, ascending.
+    """
+
+    def __init__(
+        self, rows: Sequence["TrialRow"], question: Mapping[str, Any], budget: int, scouts: int
+    ) -> None:
+        self._x, self._by = question["x"], question["by"]
+        self._scale, self._eval_size = question["scale"], question["eval_size"]
+        self.heads = sorted({row.point[self._x] for row in rows})
+        self.lengths = [0] if self._by is None else sorted({row.point[self._by] for row in rows})
+        super().__init__(rows, budget, scouts)
+        # The plan has chosen it, among the lengths that it could plan.
+        self._at = next(length for _, length, seed in self._keys if seed >= SEARCH_SEED)
+
+    def _cell(self, row: "TrialRow") -> tuple[int, int]:
+        length = 0 if self._by is None else self.lengths.index(row.point[self._by])
+        return self.heads.index(row.point[self._x]), length
+
+    def _design(self) -> Design[Run, Located]:
+        return locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
+
+    def _read(self, value: float) -> float:
+        # The floor of an error is fixed: one that followed the errors so far would change what
+        # earlier rounds have seen.
         if self._scale == "loss":
             return value
         error = 1.0 - value if self._scale == "accuracy" else value
         floor = 0.5 / self._eval_size if self._eval_size else _SMALLEST
         return float(np.log10(max(error, floor)))
+
+
+class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
+    """Chooses the trials that find the leanest shape of a study.
+
+    Attributes:
+        shapes: every shape by its index, the cheapest first: the axes of its points but the
+            nuisance axes.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence["TrialRow"],
+        question: Mapping[str, Any],
+        goal: Goal,
+        budget: int,
+        scouts: int,
+    ) -> None:
+        self._nuisance, self._margin = frozenset(question["nuisance"]), question["margin"]
+        self._sign = 1.0 if goal == "max" else -1.0
+        cost, within = question["costs"][0], question["within"]
+        baseline = recorded_point(dict(question["baseline"]))
+        known = {self._shape(row): {**row.point, **row.counts}[cost] for row in rows}
+        self.shapes = sorted(known, key=lambda shape: (known[shape], repr(dict(shape))))
+        self._index = {shape: k for k, shape in enumerate(self.shapes)}
+        self._comparisons = []
+        groups = defaultdict(list)
+        for shape in self.shapes:
+            groups[None if within is None else shape.get(within)].append(shape)
+        for group in groups.values():
+            bases = [shape for shape in group if shape.has(baseline)]
+            if len(bases) == 1:  # else the answer says why there is no comparison
+                cheaper = (shape for shape in group if known[shape] < known[bases[0]])
+                indices = tuple(self._index[shape] for shape in cheaper)
+                self._comparisons.append(Comparison(self._index[bases[0]], indices))
+        super().__init__(rows, budget, scouts)
+
+    def _shape(self, row: "TrialRow") -> Point:
+        point = recorded_point(row.point)
+        return Point({axis: point[axis] for axis in point if axis not in self._nuisance})
+
+    def _cell(self, row: "TrialRow") -> tuple[int]:
+        return (self._index[self._shape(row)],)
+
+    def _design(self) -> Design[RaceRun, tuple[Raced, ...]]:
+        return race(self._comparisons, self._margin)
+
+    def _read(self, value: float) -> float:
+        return self._sign * value
+
+
+def study_search(
+    rows: Sequence["TrialRow"], question: Mapping[str, Any], goal: Goal, budget: int, scouts: int
+) -> TransitionSearch | LeanSearch:
+    """Return what chooses among the planned trials of a study for its question, as recorded."""
+    if question["type"] == "Lean":
+        return LeanSearch(rows, question, goal, budget, scouts)
+    return TransitionSearch(rows, question, budget, scouts)
+
+
+def recorded_search(
+    manifest: Manifest, rows: Sequence["TrialRow"], goal: Goal
+) -> tuple[TransitionSearch | LeanSearch, frozenset[str]]:
+    """Return the search of a study as far as its trials have brought it, and the keys of those that
+    it has asked for."""
+    assert manifest.question is not None
+    amount = int(manifest.budget["amount"])
+    search = study_search(rows, manifest.question, goal, amount, manifest.scouts)
+    return search, search.replay(rows, manifest.metric)

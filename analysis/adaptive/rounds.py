@@ -7,40 +7,34 @@ state: `play` feeds it what is there, and returns the round that is missing or t
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
+AnyRun = TypeVar("AnyRun", bound=tuple[int, ...])
+"""One run: the indices of what is trained, and the number of its seed."""
 Answer = TypeVar("Answer")
-Phase = Literal["search", "window", "place", "growth"]
-
-
-class Run(NamedTuple):
-    """One run: the indices of its head count and of its length, and the number of its seed."""
-
-    head: int
-    length: int
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Round(Generic[AnyRun]):
     """Runs that are asked for together; the next round depends on all of them.
 
     Attributes:
+        phase: of the design, in a word.
         why: what the design wants to know by them, in words.
     """
 
-    phase: Phase
-    runs: tuple[Run, ...]
+    phase: str
+    runs: tuple[AnyRun, ...]
     why: str
 
 
-Values = Mapping[Run, float | None]
-"""The y of runs on the metric's scale; None for a run that ended without a value."""
-Design = Generator[Round, Values, Answer]
+Values = Mapping[AnyRun, float | None]
+"""What the design reads of runs; None for a run that ended without a value."""
+Design = Generator[Round[AnyRun], Values[AnyRun], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class Played(Generic[Answer]):
+class Played(Generic[AnyRun, Answer]):
     """How far a design has come.
 
     Attributes:
@@ -49,21 +43,23 @@ class Played(Generic[Answer]):
         answer: None before the end.
     """
 
-    rounds: tuple[Round, ...]
-    next: Round | None = None
+    rounds: tuple[Round[AnyRun], ...]
+    next: Round[AnyRun] | None = None
     answer: Answer | None = None
 
 
 def play(
-    design: Design[Answer], value_of: Callable[[Run], float | None], ended: Callable[[Run], bool]
-) -> Played[Answer]:
+    design: Design[AnyRun, Answer],
+    value_of: Callable[[AnyRun], float | None],
+    ended: Callable[[AnyRun], bool],
+) -> Played[AnyRun, Answer]:
     """Give a design the values of runs until some are missing.
 
     Args:
-        value_of: returns the y of a run that has ended.
+        value_of: returns the value of a run that has ended.
         ended: whether a run has.
     """
-    rounds: list[Round] = []
+    rounds: list[Round[AnyRun]] = []
     try:
         asked = next(design)
         while all(map(ended, asked.runs)):

@@ -28,16 +28,29 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from scipy import special
 
-from analysis.adaptive.rounds import Design, Phase, Round, Run, Values
+from analysis.adaptive.rounds import Design, Round
+from analysis.adaptive.rounds import Values as RoundValues
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray
 from hsweep.design.question import ALPHA
 from hsweep.design.search import WINDOW_SEEDS
 
 Cell = tuple[int, int]
+Phase = Literal["search", "window", "place", "growth"]
 Verdict = Literal["collapse", "none", "open"]
 Growth = Literal["gone", "stays", "open"]
-_Rounds = Generator[Round, Values, None]
+
+
+class Run(NamedTuple):
+    """One run: the indices of its head count and of its length, and the number of its seed."""
+
+    head: int
+    length: int
+    seed: int
+
+
+Values = RoundValues[Run]
+_Rounds = Generator[Round[Run], Values, None]
 
 SEEDS: Final = (2, 2, 2, 3, 5)
 """Seeds of a cell at each rung of the ladder."""
@@ -178,7 +191,7 @@ def locate(
     at: int,
     limits: Thresholds,
     alpha: float = ALPHA,
-) -> Design[Located]:
+) -> Design[Run, Located]:
     """Ask for the runs that locate a transition; return where it is.
 
     Args:
@@ -216,7 +229,7 @@ class _Locator:
         self.ladder = _ladder(len(lengths))
         self.scatter = _SCATTER * limits.head_sd
 
-    def run(self) -> Design[Located]:
+    def run(self) -> Design[Run, Located]:
         answer = Located("none")
         for attempt in range(_ATTEMPTS):
             step = yield from self._search()
@@ -231,7 +244,7 @@ class _Locator:
 
     # Search
 
-    def _search(self) -> Generator[Round, Values, int | None]:
+    def _search(self) -> Generator[Round[Run], Values, int | None]:
         """Return the index of the head count that ends the leading step; None if no gap can hide
         one that counts."""
         if not self.search.values:
@@ -353,7 +366,7 @@ class _Locator:
 
     # Window
 
-    def _try(self, step: int) -> Generator[Round, Values, tuple[Located, _Look]]:
+    def _try(self, step: int) -> Generator[Round[Run], Values, tuple[Located, _Look]]:
         """Look at the window around a step, rung by rung."""
         anchor, has_moved, rung = self._anchor(step), False, 0
         star, proof = None, None
@@ -473,7 +486,7 @@ class _Locator:
 
     def _place(
         self, step: int, lengths: Sequence[int], seeds: int, drop: float
-    ) -> Generator[Round, Values, tuple[int, bool]]:
+    ) -> Generator[Round[Run], Values, tuple[int, bool]]:
         """Return the index of h*, which moves up while the next step falls by enough, and whether
         it is clear where it ends."""
         star, least = step, max(self.limits.d_min, _MOVING * drop)
@@ -498,7 +511,7 @@ class _Locator:
             star += 1
         return star, True
 
-    def _growth(self, star: int, rung: int) -> Generator[Round, Values, Growth | None]:
+    def _growth(self, star: int, rung: int) -> Generator[Round[Run], Values, Growth | None]:
         """Return whether the error still grows with length from h* on; ask for more lengths and
         seeds until that is known."""
         if len(self.log_length) == 1:

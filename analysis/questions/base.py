@@ -23,6 +23,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
 from hsweep.design.question import Goal, Missing
+from hsweep.design.search import BY_ROUNDS, NOT_ASKED
 from hsweep.record.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -145,10 +146,12 @@ class StudyRuns:
     def budget(self) -> int:
         """The budget that answers speak of: the largest at which every cell has full runs.
 
-        It is the sweep's budget or a longer one that was requested later. Nuisance axes do not
-        divide the points into cells.
+        It is the sweep's budget or a longer one that was requested later, but for a search, which
+        has decided by the sweep's. Nuisance axes do not divide the points into cells.
         """
         planned = int(self.manifest.budget["amount"])
+        if self.manifest.search in BY_ROUNDS:
+            return planned
         full = self.counted.loc[self.counted["status"].isin(FULL)]
         nuisance = self.question.get("nuisance") or ()
         cells = [axis for axis in self.manifest.axes if axis not in nuisance]
@@ -203,10 +206,11 @@ class StudyRuns:
 
     @cached_property
     def counted(self) -> pd.DataFrame:
-        """The trials of every budget, without those that only chose a setting."""
+        """The trials of every budget, without those that only chose a setting, and those that a
+        search did not ask for."""
         trials = self.every_trial
         # The seeds that chose a setting would flatter it.
-        counted = trials["seed"] >= self.manifest.scouts
+        counted = trials["seed"].ge(self.manifest.scouts) & trials["reason"].ne(NOT_ASKED)
         if self.longest is not None:
             counted &= trials["budget"] <= self.longest
         return trials.loc[counted].reset_index(drop=True)

@@ -54,16 +54,15 @@ class Conclusion:
 
     def search(self, plan: "Plan") -> "RoundDesign | None":
         """Return what chooses among the planned trials of a search; None where all are trained."""
-        if plan.sweep.search.method != "transition":
+        if plan.sweep.search.seeds is None:
             return None
-        from analysis.adaptive.planned import TransitionSearch
-        from hsweep.design.question import Transition
+        from analysis.adaptive.planned import study_search
+        from hsweep.coordination.recording import planned_row
+        from hsweep.planning.identity import describe
 
-        question = plan.sweep.question
-        assert isinstance(question, Transition)
-        assert question.scale is not None
-        named = question.x, question.by, question.scale, question.eval_size
-        return TransitionSearch(plan.trials, *named, scouts=plan.sweep.num_scouts)
+        sweep, rows = plan.sweep, [planned_row(trial) for trial in plan.trials]
+        asked = describe(sweep.question), sweep.direction
+        return study_search(rows, *asked, sweep.budget.amount, sweep.num_scouts)
 
     def prepare(self) -> None:
         """Import the modules of the answer and the report."""

@@ -172,6 +172,9 @@ class Coordinator:
         opened = self.rounds.advance()
         for trial in sorted(opened, key=lambda trial: self._priority(trial.key)):
             self._place(trial)
+        # The scouts of an earlier round may have decided about these.
+        for stratum in dict.fromkeys(trial.stratum for trial in opened):
+            self._release(stratum)
         for trial in self.rounds.unneeded():
             self._stop_early(trial, self.rounds.design.why_not)
 
@@ -186,7 +189,9 @@ class Coordinator:
 
     def _place(self, trial: Trial) -> None:
         """Let a trial wait at its rung, or in the queue for a worker."""
-        if self.table.is_done(trial.key) or (self.rounds is not None and self.rounds.holds(trial)):
+        # What an answer lacks is trained at once.
+        rounds = None if trial.key in self.exempt else self.rounds
+        if self.table.is_done(trial.key) or (rounds is not None and rounds.holds(trial)):
             return
         rung = self._asha.gate(trial, self.journal.rows[trial.key].unit)
         if rung is None:

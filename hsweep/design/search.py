@@ -11,6 +11,14 @@ WINDOW_SEEDS: Final = 7
 SEARCH_SEEDS: Final = 4
 """Seeds, after those, that it may search with: what has chosen the window is no part of its
 tests."""
+RACE_SEEDS: Final = 8
+"""Seeds of a shape that a race for the leanest one may train, from 0 on."""
+BASELINE_MORE: Final = 4
+"""Seeds, after those, of the baseline, with which all shapes are compared."""
+NOT_ASKED: Final = "the search did not ask for it"
+"""Why a trial that a search could have asked for was not needed."""
+BY_ROUNDS: Final = {"transition": WINDOW_SEEDS, "lean": RACE_SEEDS}
+"""The searches that ask for trials round by round, with the seeds of a point that may count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +28,8 @@ class Search:
     Attributes:
         method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
             tree-structured Parzen estimator propose, learning from the trials that ended;
-            ``transition`` trains the cells of a finite space that locate a transition, round by
-            round.
+            ``transition`` and ``lean`` train, round by round, what of a finite space locates a
+            transition or finds the leanest shape.
         num_points: points to draw or propose; None for a grid.
         also: further objectives, as (column, goal), for a multi-objective search; the columns are
             metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
@@ -30,12 +38,12 @@ class Search:
         UserError: a search without a number of points, or objectives it cannot use.
     """
 
-    method: Literal["grid", "random", "optuna", "transition"] = "grid"
+    method: Literal["grid", "random", "optuna", "transition", "lean"] = "grid"
     num_points: int | None = None
     also: tuple[tuple[str, Goal], ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("search method", self.method, ("grid", "random", "optuna", "transition"))
+        check_choice("search method", self.method, ("grid", "random", "optuna", *BY_ROUNDS))
         if self.lists_points and self.num_points is not None:
             raise UserError(f"a {self.method} search takes no num_points")
         if not self.lists_points:
@@ -58,7 +66,13 @@ class Search:
     @property
     def lists_points(self) -> bool:
         """Whether all points of the space are planned."""
-        return self.method in ("grid", "transition")
+        return self.method == "grid" or self.seeds is not None
+
+    @property
+    def seeds(self) -> int | None:
+        """Seeds that count of every point, where the search has its own number of them: it asks
+        for trials round by round. Else None."""
+        return BY_ROUNDS.get(self.method)
 
 
 def searched_length(number: int) -> int:
@@ -77,6 +91,13 @@ def find_transition() -> Search:
     first, and more lengths and seeds where the error collapses. It has seeds of its own, in place
     of ``replicates``."""
     return Search("transition")
+
+
+def find_lean() -> Search:
+    """Return the search that finds the leanest shape which the sweep asks for: a race of the
+    cheaper shapes against the baseline, in which more seeds go to those that may still win. It has
+    seeds of its own, in place of ``replicates``."""
+    return Search("lean")
 
 
 def random_search(num_points: int) -> Search:

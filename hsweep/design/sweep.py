@@ -260,6 +260,11 @@ class Sweep:
             )
         if stopping is None:
             return
+        if self.search.seeds is not None and stopping.scouts is None:
+            raise UserError(
+                f"find_{self.search.method}() says itself which trials go on, and early stopping "
+                "would wait for others; set early_stopping=None, or Asha(scouts=...)"
+            )
         if not has_ladder and stopping.grace is None and stopping.scouts is None:
             raise UserError(
                 "early stopping needs rungs: give Asha(grace=...), the budget units before the "
@@ -278,7 +283,7 @@ class Sweep:
                 f"scouts={scouts} compete for settings of nuisance axes, and the question names "
                 'none; name them, as in Transition(nuisance=("lr",))'
             )
-        if self.replicates <= scouts:
+        if self.search.seeds is None and self.replicates <= scouts:
             raise UserError(
                 f"scouts={scouts} of {self.replicates} replicates leave none that has not helped "
                 f"to choose; set replicates={scouts + 3}"
@@ -375,10 +380,12 @@ class Sweep:
             subject = "the lean question"
             named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]
             named.append((f"axis in {subject}", question.within))
-        if self.search.method == "transition" and not isinstance(question, Transition):
+        answers = {"transition": (Transition, "Transition"), "lean": (Lean, "lean")}
+        needed, name = answers.get(self.search.method, (object, ""))
+        if not isinstance(question, needed):
             raise UserError(
-                "find_transition() searches for what a Transition asks; give "
-                "question=Transition(...), or another search"
+                f"find_{self.search.method}() searches for what a {name} question asks; give "
+                f"question={name}(...), or another search"
             )
         if question is not None:
             named += [(f"nuisance axis in {subject}", axis) for axis in question.nuisance]
@@ -390,6 +397,12 @@ class Sweep:
     def num_scouts(self) -> int:
         """The replicates of a point, from the first on, that only choose its setting."""
         return 0 if self.early_stopping is None else self.early_stopping.scouts or 0
+
+    @property
+    def num_seeds(self) -> int:
+        """Replicates of every point, scouts included, that may be trained."""
+        own = self.search.seeds
+        return self.replicates if own is None else self.num_scouts + own
 
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the tuned axes of its space as nuisance axes of the question, and,
@@ -404,12 +417,13 @@ class Sweep:
             return self
         nuisance = tuple(dict.fromkeys((*question.nuisance, *axes)))
         stopping = self.early_stopping
-        if stopping is None and self.replicates > 1 and self.search.method != "optuna":
+        seeds = self.search.seeds or self.replicates
+        if stopping is None and seeds > 1 and self.search.method != "optuna":
             # The baseline stands in every comparison. With one scout its rate was so often the
             # worse one that 10 % of simulated studies made a false claim, with two 6 %. Two seeds
             # at least are to be counted.
             has_baseline = isinstance(question, Lean)
-            scouts = 2 if has_baseline and self.replicates > 3 else 1
+            scouts = 2 if has_baseline and seeds > 3 else 1
             stopping = Asha(scouts=scouts, reduction_factor=2)
         question = replace(question, nuisance=nuisance)
         return replace(self, question=question, early_stopping=stopping)

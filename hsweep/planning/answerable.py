@@ -51,7 +51,7 @@ def analysable(plan: Plan) -> list[Concern]:
             "if at all"
         )
         concerns.append(_weak(text, "pass {seed} to it"))
-    if plan.sweep.replicates == 1 and plan.sweep.search.method != "transition":
+    if plan.sweep.replicates == 1 and plan.sweep.search.seeds is None:
         text = "with one seed the noise between seeds is not measured, so nothing is established"
         concerns.append(_weak(text, "--set replicates=3"))
     return sorted(concerns, key=lambda concern: concern.kind)
@@ -254,7 +254,8 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     some_stand = sum(concern.kind == "impossible" for concern in of_groups) < len(groups)
     yield from (replace(concern, kind="weak") if some_stand else concern for concern in of_groups)
     yield from _of_unknown_costs(plan, question)
-    yield from question.needs(most_candidates, plan.sweep.replicates, len(groups))
+    seeds = plan.sweep.search.seeds or plan.sweep.replicates
+    yield from question.needs(most_candidates, seeds, len(groups))
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from hsweep.design.domain import AxisValue, Domain, ValueList
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
-from hsweep.design.question import Lean, Transition
+from hsweep.design.question import Lean, Question, Transition
 from hsweep.design.recipe import Recipe
-from hsweep.design.search import SEARCH_SEEDS, WINDOW_SEEDS, searched_length
+from hsweep.design.search import BASELINE_MORE, SEARCH_SEEDS, searched_length
 from hsweep.design.space import Point, num_values
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
@@ -453,15 +453,14 @@ def make_plan(
     planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    is_search = sweep.search.method == "transition"
-    number = sweep.num_scouts + WINDOW_SEEDS if is_search else sweep.replicates
+    number = sweep.num_seeds
     per_point = number * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     for point in points:
         planner.plan_point(point, range(number))
-    if is_search and isinstance(sweep.question, Transition):
-        _plan_search(planner, sweep.question, range(number, number + SEARCH_SEEDS))
+    if sweep.search.seeds is not None:
+        _plan_search(planner, sweep.question, number)
     if not planner.trials:
         first = next(iter(planner.skipped.items()), None)
         why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
@@ -474,17 +473,32 @@ def make_plan(
     return plan
 
 
-def _plan_search(planner: Planner, question: Transition, replicates: range) -> None:
-    """Plan the runs that a search for a transition begins with, at one of the lengths that can be
-    trained."""
-    points = dict.fromkeys(Point(trial.point) for trial in planner.trials.values())
-    by = question.by
-    if by is not None:
-        lengths = sorted({point[by] for point in points})
+def _plan_search(planner: Planner, question: Question | None, number: int) -> None:
+    """Plan the runs that a search has beyond the ``number`` of every point: those that one for a
+    transition begins with, at one of the lengths that can be trained; those of the baseline in a
+    race.
+
+    Raises:
+        UserError: a race for a cost that only a run can tell.
+    """
+    trials = list(planner.trials.values())
+    points = dict.fromkeys(Point(trial.point) for trial in trials)
+    if isinstance(question, Lean):
+        cost = question.costs[0]
+        if any(cost not in {**trial.point, **cost_columns(trial)} for trial in trials):
+            raise UserError(
+                f"find_lean() races the shapes that cost less than the baseline, and their {cost} "
+                "is not known before they are trained; let the sweep's describe= return it (see "
+                "Cost), ask for another cost, or leave search= out"
+            )
+        points = {point: None for point in points if question.is_baseline(point)}
+    elif isinstance(question, Transition) and question.by is not None:
+        lengths = sorted({point[question.by] for point in points})
         at = lengths[searched_length(len(lengths))] if lengths else None
-        points = {point: None for point in points if point[by] == at}
+        points = {point: None for point in points if point[question.by] == at}
+    more = BASELINE_MORE if isinstance(question, Lean) else SEARCH_SEEDS
     for point in points:
-        planner.plan_point(point, replicates)
+        planner.plan_point(point, range(number, number + more))
 
 
 def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:

@@ -103,7 +103,7 @@ def forecast(plan: Plan, home: Home) -> Forecast:
         units,
         units / whole if whole else 1.0,
         budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
-        plan.is_adaptive or not waits or sweep.search.method == "transition",
+        plan.is_adaptive or not waits or sweep.search.seeds is not None,
         Calibration(home.calibration, machine).estimate(spread),
         _workers(trials, machine),
     )

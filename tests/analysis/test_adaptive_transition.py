@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.adaptive.rounds import Played, Run, play
-from analysis.adaptive.transition import SEARCH_SEED, Located, locate
+from analysis.adaptive.rounds import Played, play
+from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.adaptive import FAMILIES, JUMPS, NULLS, Simulated, searched, simulated
 
 
 def played(
     study: Simulated, value: Callable[[Run], float | None], ended: Callable[[Run], bool]
-) -> Played[Located]:
+) -> Played[Run, Located]:
     return play(study.search(), value, ended)
 
 

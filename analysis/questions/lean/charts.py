@@ -40,7 +40,10 @@ from analysis.values import Config
 MAX_FOREST_ROWS: Final = 40
 _LOOKS: Final[dict[LeanOutcome, Series]] = {
     "established": Series((), palette.BLUE, "established", interval="x"),
-    "undecided": Series((), palette.GREY, "undecided", is_open=True, interval="x"),
+    **{
+        outcome: Series((), palette.GREY, outcome, is_open=True, interval="x")
+        for outcome in ("undecided", "left early", "not raced", "failed")
+    },
     "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
 }
 

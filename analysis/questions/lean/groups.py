@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
-from analysis.questions.lean.training import answer
+from analysis.questions.lean.training import Judge, answer
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.ladder import Ladder
@@ -32,6 +32,7 @@ def fit_groups(
     chances: Mapping[str, float] | None = None,
     with_fronts: bool = False,
     ladder: Ladder | None = None,
+    judge: Judge | None = None,
     **roles: Any,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
@@ -43,6 +44,7 @@ def fit_groups(
             known.
         with_fronts: whether each value gets a front of its own.
         ladder: the runs of each budget; None leaves open whether the answers are settled.
+        judge: has the last word about every comparison.
         roles: ``goal``, ``costs`` and ``nuisance``, as in ``lean.fit``.
 
     Raises:
@@ -69,7 +71,7 @@ def fit_groups(
         try:
             if with_fronts:
                 fronts[name] = pareto.fit(part, **shared)
-            result = answer(part, budgets, question)
+            result = answer(part, budgets, question, judge, name)
             results[name] = replace(result, at={within: name})
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.

@@ -10,6 +10,7 @@ from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.groups import fit_groups
+from analysis.questions.lean.raced import RaceJudge
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanResult,
@@ -90,8 +91,11 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         "nuisance": nuisance,
         "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
     }
+    judge = RaceJudge(study) if manifest.search == "lean" and options is None else None
+    film = None if judge is None else judge.film
     if within is None or trials[within].nunique() < 2:
-        result: LeanResult | LeanGroups = answer(runs, study.ladder, {**question, "config": axes})
+        asked = {**question, "config": axes}
+        result: LeanResult | LeanGroups = answer(runs, study.ladder, asked, judge)
     else:
         chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
         result = fit_groups(
@@ -101,9 +105,10 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
             chances={name: score for name, score in chances.items() if score is not None},
             with_fronts=len(data) > 1,
             ladder=study.ladder,
+            judge=judge,
             **question,
         )
-    return lean_finding(replace(result, fixed_rate=study.fixed_rate(varying)))
+    return lean_finding(replace(result, fixed_rate=study.fixed_rate(varying), film=film))
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:

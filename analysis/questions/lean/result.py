@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from analysis.adaptive.film import SearchFilm
+from analysis.adaptive.lean import Outcome
 from analysis.questions.pareto.result import ParetoResult, ShapeRow
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
@@ -14,7 +16,7 @@ from analysis.values import AxisValue, Config, Jsonable
 from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
-LeanOutcome = Literal["established", "excluded", "undecided"]
+LeanOutcome = Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class LeanRow(ShapeRow):
         p_worse: one-sided p value of "worse by no more than the margin", after Holm over all
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
-            more (p_worse <= alpha), or undecided.
+            more (p_worse <= alpha), or undecided; in a race also where else the shape has come to
+            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks.
         seeds_needed: seeds of an undecided candidate and of the baseline that would establish it
             with the power of the settings if the two were equal; None if over 50, or without a
             variance.
@@ -122,6 +125,8 @@ class LeanResult(Jsonable):
             tuned or is not known.
         sensitivity: whether the answer would survive more training; None where that was not
             examined.
+        is_open: the race of the shapes has not ended.
+        film: of the race, where this is the only comparison; None without one.
     """
 
     verdict: LeanVerdict
@@ -150,6 +155,8 @@ class LeanResult(Jsonable):
     fixed_rate: float | None = None
     sensitivity: Sensitivity | None = None
     at: dict[str, AxisValue] = field(default_factory=dict)
+    is_open: bool = False
+    film: SearchFilm | None = None
 
     @property
     def heading(self) -> str:
@@ -197,6 +204,7 @@ class LeanGroups(Jsonable):
             the whole study would compare results of different tasks.
         fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
             tuned or is not known.
+        film: of the race of the shapes; None without one.
     """
 
     within: str
@@ -204,6 +212,7 @@ class LeanGroups(Jsonable):
     problems: dict[str, str]
     fronts: dict[str, ParetoResult] = field(default_factory=dict)
     fixed_rate: float | None = None
+    film: SearchFilm | None = None
 
     def count(self, verdict: LeanVerdict) -> int:
         """Return how many comparisons have a verdict."""

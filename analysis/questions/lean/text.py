@@ -1,6 +1,7 @@
 """The sentences and tables of lean comparisons."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +33,7 @@ from analysis.text.numbers import (
     setting_text,
     share_text,
 )
+from analysis.text.rounds import rounds_table
 from analysis.text.settled import (
     budgets_table,
     missing_table,
@@ -73,10 +75,12 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
             f"Its difference is {interval_text(chosen.ci, result.settings.confidence)} over "
             f"{chosen.n} seeds{chosen.lost.behind}; a shape worse by the margin would look so good "
             f"in at most {share_text(chosen.p_holm or 0.0)} of such studies "
-            f"(Holm over {_cheaper(result)})."
+            f"(Holm over {_cheaper(result)}{', for all looks' if result.film else ''})."
         )
-    elif result.verdict == "undecided":
+    elif result.verdict == "undecided" and result.film is None:
         sentences.append(_seeds_to_settle(result))
+    if result.film is not None:
+        sentences.append(result.film.text)
     if result.table:
         sentences += [
             all_at_best(result.nuisance)
@@ -124,9 +128,14 @@ def _excluded(result: LeanResult) -> str:
 
 
 def _undecided(result: LeanResult) -> str:
-    excluded = sum(row.outcome == "excluded" for row in result.table)
+    if result.is_open:
+        return "Undecided: the race of the cheaper shapes has not ended."
+    counts = Counter(row.outcome for row in result.table)
+    excluded, left = counts["excluded"], counts["left early"]
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
-    if result.undecided and (excluded or result.stopped):
+    if left:
+        parts.append(f"{left} could hardly be established any more")
+    if result.undecided and (parts or result.stopped):
         is_or_are = "is" if len(result.undecided) == 1 else "are"
         parts.append(f"{len(result.undecided)} {is_or_are} undecided")
     if result.stopped:
@@ -235,6 +244,7 @@ def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
         (comparison.sensitivity for comparison in compared if comparison.sensitivity), None
     )
     missing = missing_table(missing_runs(result), training)
+    tables.append(Section("Rounds of the search", rounds_table(result.film)))
     tables.append(Section("Runs that would settle it", missing))
     return tables_with_rows(*tables)
 

@@ -24,14 +24,23 @@ from analysis.values import AxisValue, number
 from hsweep.errors import UserError
 
 _DRAWS = 1000
+Judge = Callable[[LeanResult, str | None], LeanResult]
 
 
-def answer(runs: Runs, ladder: Ladder | None, question: Mapping[str, Any]) -> LeanResult:
+def answer(
+    runs: Runs,
+    ladder: Ladder | None,
+    question: Mapping[str, Any],
+    judge: Judge | None = None,
+    value: str | None = None,
+) -> LeanResult:
     """Return the answer to a question with the arguments of `fit`.
 
-    With a ``ladder`` the answer includes whether it is settled.
+    With a ``ladder`` the answer includes whether it is settled. A ``judge`` has the last word about
+    the comparison of a ``value`` of the axis that parts several.
     """
     result = fit(runs, **question)
+    result = result if judge is None else judge(result, value)
     return with_training(result, ladder, partial(fit, **question)) if ladder else result
 
 

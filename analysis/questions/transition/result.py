@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
+from analysis.adaptive.film import SearchFilm
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.statuses import FULL, NOT_NEEDED
@@ -222,41 +223,6 @@ class RetrievalDimension:
             return None
         before = int(heads[first - 1]) if first else 0
         return cls(before * layers + 1, int(heads[last]) * layers, layers, layers > 1)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRound:
-    """One round of a search for a transition.
-
-    Attributes:
-        phase: search, window, place or growth.
-        cells: in words.
-        why: what the search wanted to know.
-    """
-
-    phase: str
-    runs: int
-    cells: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SearchFilm:
-    """What a search for a transition has trained, and what it has left out.
-
-    Attributes:
-        planned: runs that it could have asked for.
-        hidden: the largest jump beyond a smooth decline that may lie between two neighbours among
-            the values that were tried, and these two; None where all were tried.
-    """
-
-    rounds: tuple[SearchRound, ...]
-    planned: int
-    hidden: tuple[float, Number, Number] | None = None
-
-    @property
-    def runs(self) -> int:
-        return sum(asked.runs for asked in self.rounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,33 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
-from analysis.adaptive.planned import PlannedRun, TransitionSearch
-from analysis.adaptive.rounds import Round
-from analysis.adaptive.transition import Located
+from analysis.adaptive.film import SearchFilm
+from analysis.adaptive.planned import TransitionSearch, recorded_search
+from analysis.adaptive.transition import Located, Run
 from analysis.questions.base import StudyRuns
-from analysis.questions.transition.result import (
-    RetrievalDimension,
-    SearchFilm,
-    SearchRound,
-    TransitionResult,
-)
-from analysis.runs.statuses import FULL, NOT_NEEDED
+from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.runs.statuses import FULL
 from analysis.values import number
-from hsweep.design.question import Scale
 from hsweep.design.search import WINDOW_SEEDS
-
-_OPEN = {"planned", "running"}
 
 
 def searched_answer(
     study: StudyRuns,
     x: str,
     by: str | None,
-    scale: Scale,
     layers: int,
     fit: Callable[[pd.DataFrame], TransitionResult],
 ) -> TransitionResult:
@@ -37,25 +27,14 @@ def searched_answer(
     Args:
         fit: answers from trials; its verdict is that of a grid, which these are none of.
     """
-    trials, scouts = study.every_trial, study.manifest.scouts
-    axes = [x, *([] if by is None else [by])]
-    points: list[Any] = trials[axes].to_dict("records")
-    seeds = trials["seed"].astype(int)
-    rows = [PlannedRun(*row) for row in zip(trials["key"], points, seeds, strict=True)]
-    search = TransitionSearch(rows, x, by, scale, study.question.get("eval_size"), scouts)
+    search, asked = recorded_search(study.manifest, study.tables.rows, study.goal)
+    assert isinstance(search, TransitionSearch)
+    trials = study.trials.loc[study.trials["key"].isin(asked)]
     is_full = trials["status"].isin(FULL)
-    values = trials[study.manifest.metric].where(is_full)
-    known = zip(trials["key"], values, trials["status"], strict=True)
-    search.next_round(
-        {key: None if pd.isna(value) else float(value) for key, value, status in known
-         if status not in _OPEN | {NOT_NEEDED}}
-    )  # fmt: skip
-    asked = trials["status"].ne(NOT_NEEDED) & trials["seed"].ge(scouts)
-    is_tested = trials["seed"].lt(scouts + WINDOW_SEEDS) & trials["status"].isin(FULL)
-    tested = trials.loc[asked & (is_tested if is_tested.any() else is_full)]
+    is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
+    tested = trials.loc[is_tested if is_tested.any() else is_full]
     result = fit(tested.reset_index(drop=True))
-    rounds, answer = search.played.rounds, search.played.answer
-    film = SearchFilm(tuple(_round(search, each, x, by) for each in rounds), len(trials))
+    film = SearchFilm.of(search, lambda runs: _cells(search, runs, x, by))
     result = replace(
         result,
         missing=(),
@@ -67,6 +46,7 @@ def searched_answer(
         noise_gap="",
         suggested=False,
     )
+    answer = search.played.answer
     if answer is None:
         reason = f"the search has not ended; {film.runs} runs of it have"
         return replace(result, verdict="open", reason=reason, film=film)
@@ -107,13 +87,13 @@ def _with(
     )
 
 
-def _round(search: TransitionSearch, asked: Round, x: str, by: str | None) -> SearchRound:
-    """Return a round with its cells in words."""
-    heads = _values(search.heads, {run.head for run in asked.runs})
+def _cells(search: TransitionSearch, runs: Sequence[Run], x: str, by: str | None) -> str:
+    """Return the cells of runs in words."""
+    heads = _values(search.heads, {run.head for run in runs})
     cells = f"{x} = {heads}"
     if by is not None:
-        cells += f" at {by} = {_values(search.lengths, {run.length for run in asked.runs})}"
-    return SearchRound(asked.phase, len(asked.runs), cells, asked.why)
+        cells += f" at {by} = {_values(search.lengths, {run.length for run in runs})}"
+    return cells
 
 
 def _values(values: Sequence[float], indices: set[int]) -> str:

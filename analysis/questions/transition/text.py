@@ -24,6 +24,7 @@ from analysis.text.numbers import (
     y_size,
     y_unit,
 )
+from analysis.text.rounds import rounds_table
 from analysis.text.settled import budgets_table, missing_table, sensitivity_sentence
 from analysis.text.tables import Table
 from hsweep.design.labels import listed
@@ -173,28 +174,12 @@ def _search(result: TransitionResult) -> str:
     film = result.film
     if film is None:
         return ""
-    text = (
-        f"The search trained {film.runs:,} of the {film.planned:,} runs that it could ask for, in "
-        f"{len(film.rounds)} rounds."
-    )
     if film.hidden is None:
-        return text
+        return film.text
     size, low, high = film.hidden
     return (
-        f"{text} Between {result.x} = {low:g} and {high:g}, where nothing was trained, a jump of "
-        f"at most {y_size(size, result.scale)} may lie."
-    )
-
-
-def rounds_table(result: TransitionResult) -> Table:
-    """Return the rounds of a search."""
-    rounds = () if result.film is None else result.film.rounds
-    return Table(
-        ("round", "for", "runs", "cells", "why"),
-        tuple(
-            (str(number), asked.phase, str(asked.runs), asked.cells, asked.why)
-            for number, asked in enumerate(rounds, 1)
-        ),
+        f"{film.text} Between {result.x} = {low:g} and {high:g}, where nothing was trained, a jump "
+        f"of at most {y_size(size, result.scale)} may lie."
     )
 
 
@@ -202,7 +187,7 @@ def transition_tables(result: TransitionResult) -> tuple[Section, ...]:
     training = result.sensitivity
     return tables_with_rows(
         Section("Numbers of the transition", numbers_table(result), in_columns=True),
-        Section("Rounds of the search", rounds_table(result)),
+        Section("Rounds of the search", rounds_table(result.film)),
         Section("Answer at each budget", budgets_table(training)),
         Section("Runs that would settle it", missing_table(result.missing, training)),
         *([Section("Cells", cells_table(result))] if result.nuisance else []),

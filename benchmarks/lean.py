@@ -1,0 +1,159 @@
+"""What a race of cheaper shapes trains, and how often it is right, beside the full grid.
+
+Simulated studies of a baseline and 7, 15 or 31 cheaper shapes, whose runs are drawn when they are
+asked for, each the same whoever asks. The grid trains every shape with 8 seeds and is answered by
+the analysis (`analysis.questions.lean`). Values are in units of the margin.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.adaptive.lean import Comparison, Run, race
+from analysis.adaptive.rounds import play
+from analysis.questions.lean import fit as lean
+from benchmarks.shapes import Floats
+
+SEEDS: Final = 8
+"""Seeds of a shape in the grid."""
+SIZES: Final = (7, 15, 31)
+FAMILIES: Final = ("front", "few", "equal", "mixed", "worse", "margin", "one_at_margin")
+"""Accuracies that rise with the cost and level off; one to three equal shapes among worse ones; all
+equal; from four margins below the baseline to half a margin above it; all worse by 1.5 margins or
+more; all exactly at the margin (where every claim is false); one at the margin, the others far
+below it."""
+UNEQUAL: Final = "_unequal"
+"""End of the name of a family whose shapes have seed sds of their own (log sd 0.4)."""
+
+
+@dataclass
+class Simulated:
+    """A study whose runs are drawn when they are asked for.
+
+    Attributes:
+        true: how much better than the baseline each shape is, the baseline last; shapes are in the
+            order of their cost.
+        sd: between seeds, of each shape.
+    """
+
+    family: str
+    number: int
+    true: Floats
+    sd: Floats
+    drawn: dict[Run, float] = field(default_factory=dict)
+
+    @property
+    def leanest(self) -> int | None:
+        """The cheapest shape that is no worse by the margin."""
+        fine = np.flatnonzero(self.true[:-1] > -1 + 1e-9)
+        return int(fine[0]) if fine.size else None
+
+    def value(self, run: Run) -> float:
+        """Return the metric of a run."""
+        if run not in self.drawn:
+            name = zlib.crc32(self.family.encode())
+            rng = np.random.default_rng([name, len(self.true), self.number, *run])
+            noise = self.sd[run.shape] * rng.standard_normal()
+            self.drawn[run] = float(self.true[run.shape] + noise)
+        return self.drawn[run]
+
+    def grid(self) -> pd.DataFrame:
+        """Return the runs of the full grid as a table."""
+        rows = [
+            (k, seed, self.value(Run(k, seed)), k)
+            for k in range(len(self.true))
+            for seed in range(SEEDS)
+        ]
+        return pd.DataFrame(rows, columns=["shape", "seed", "score", "cost"])
+
+
+def simulated(family: str, shapes: int, number: int) -> Simulated:
+    """Return study ``number`` of a family with so many cheaper shapes."""
+    kind = family.removesuffix(UNEQUAL)
+    rng = np.random.default_rng([zlib.crc32(family.encode()), shapes, number])
+    true = np.zeros(shapes + 1)
+    if kind == "front":
+        cost = np.sort(rng.uniform(0.15, 1.0, shapes))
+        gain = 1 - np.exp(-rng.uniform(2.0, 6.0) * cost)
+        true[:-1] = rng.uniform(5, 15) * (gain - gain[-1])
+        true[:-1] += rng.normal(0, 0.4, shapes)
+    elif kind == "few":
+        true[:-1] = -rng.uniform(1.5, 6.0, shapes)
+        true[rng.choice(shapes, rng.integers(1, 4), replace=False)] = 0.0
+    elif kind == "mixed":
+        true[:-1] = rng.uniform(-4.0, 0.5, shapes)
+    elif kind == "worse":
+        true[:-1] = -rng.uniform(1.5, 6.0, shapes)
+    elif kind == "margin":
+        true[:-1] = -1.0
+    elif kind == "one_at_margin":
+        true[:-1] = -rng.uniform(2.0, 6.0, shapes)
+        true[rng.integers(shapes)] = -1.0
+    sd = np.full(shapes + 1, rng.uniform(0.15, 0.5))
+    if family.endswith(UNEQUAL):
+        sd *= np.exp(rng.normal(0, 0.4, shapes + 1))
+    return Simulated(family, number, true, sd)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a way of running a study trained and said.
+
+    Attributes:
+        found: whether its choice is the leanest shape that is no worse by the margin.
+        usable: whether its choice is no worse by the margin.
+        is_false: whether any shape was established that is worse by the margin or more.
+        verdict: found, excluded or undecided.
+    """
+
+    family: str
+    shapes: int
+    trials: int
+    rounds: int
+    verdict: str
+    found: bool
+    usable: bool
+    is_false: bool
+
+
+def _found(study: Simulated, trials: int, rounds: int, verdict: str, accepted: Sequence[int],
+           choice: int | None) -> Found:  # fmt: skip
+    is_fine = study.true > -1 + 1e-9
+    return Found(
+        *(study.family, len(study.true) - 1, trials, rounds, verdict),
+        found=choice is not None and choice == study.leanest,
+        usable=choice is not None and bool(is_fine[choice]),
+        is_false=not all(is_fine[k] for k in accepted),
+    )
+
+
+def raced(family: str, shapes: int, number: int) -> Found:
+    """Race the shapes of a simulated study."""
+    study = simulated(family, shapes, number)
+    design = race([Comparison(shapes, tuple(range(shapes)))], 1.0)
+    played = play(design, study.value, lambda _run: True)
+    assert played.answer is not None
+    standings = played.answer[0].standings
+    accepted = [each.shape for each in standings if each.outcome == "established"]
+    is_excluded = all(each.outcome == "excluded" for each in standings)
+    verdict = "found" if accepted else "excluded" if is_excluded else "undecided"
+    trials = sum(len(asked.runs) for asked in played.rounds)
+    choice = min(accepted, default=None)
+    return _found(study, trials, len(played.rounds), verdict, accepted, choice)
+
+
+def gridded(family: str, shapes: int, number: int) -> Found:
+    """Answer the full grid of the same study."""
+    study = simulated(family, shapes, number)
+    frame = study.grid()
+    result = lean.fit(
+        frame, baseline={"shape": shapes}, margin=1.0, config=["shape"], metric="score",
+        costs=["cost"],
+    )  # fmt: skip
+    accepted = [int(row.config["shape"]) for row in result.table if row.accepted]
+    choice = None if result.chosen is None else int(result.chosen.config["shape"])
+    return _found(study, len(frame), 1, result.verdict, accepted, choice)

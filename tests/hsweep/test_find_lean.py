@@ -1,0 +1,145 @@
+"""A study that races its shapes: what it trains and says, and where it is cut off."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from hsweep.paths import Home
+from hsweep.record.study import StudyFolder
+
+Invoke = Callable[..., Result]
+SWEEP = '''
+"""A made-up accuracy that needs four heads, and hardly more than one layer."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+from hsweep import Sweep, find_lean, grid, lean, steps, tuned
+
+
+def train(point, run):
+    counter = Path(COUNTER)
+    counter.write_text(counter.read_text() + "." if counter.exists() else ".")
+    if len(counter.read_text()) == DIES_AT:
+        os.kill(os.getpid(), signal.SIGINT)
+    rng = random.Random(f"{point.heads}/{point.depth}/{point.get('lr')}/{run.seeds.init}")
+    top1 = 0.9 - LOSS * max(0, 4 - point.heads) - (0.02 if point.heads * point.depth < 4 else 0)
+    if point.get("lr", 1) != 1:
+        top1 -= 0.3
+    run.report(run.budget, top1=top1 + 0.005 * rng.gauss(0, 1))
+
+
+SWEEP = Sweep(
+    name="toy",
+    space=grid(heads=[1, 2, 3, 4], depth=[1, 2, 3]EXTRA),
+    train=train,
+    describe=lambda point: 1000 * point.heads * point.depth + point.depth,
+    metric="top1",
+    goal="max",
+    budget=steps(1),
+    question=lean(baseline={"heads": 4, "depth": 3}, margin=0.02),
+    search=find_lean(),
+)
+'''
+
+
+def write(folder: Path, *, loss: float = 0.05, dies_at: int = 0, extra: str = "") -> Path:
+    file = folder / "toy.py"
+    text = SWEEP.replace("COUNTER", repr(str(folder / "count"))).replace("LOSS", str(loss))
+    file.write_text(text.replace("DIES_AT", str(dies_at)).replace("EXTRA", extra))
+    return file
+
+
+def answer_of(home: Home, name: str) -> dict[str, Any]:
+    study = StudyFolder.open(home, name)
+    found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
+    return found
+
+
+def trained(home: Home, name: str) -> list[tuple[Any, ...]]:
+    with StudyFolder.open(home, name).journal() as journal:
+        rows = journal.trials()
+    assert {str(row.status) for row in rows} <= {"finished", "not_needed", "stopped_early"}
+    return [
+        (tuple(row.point.values()), row.replicate, row.metrics["top1"])
+        for row in rows
+        if row.status == "finished"
+    ]
+
+
+def test_it_trains_a_fraction_and_finds_the_leanest(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    ended = hsweep("run", write(tmp_path), "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "toy-quick")
+    assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=1")
+    outcomes = {row["label"]: row["outcome"] for row in answer["table"]}
+    assert outcomes["heads=1, depth=1"] in ("excluded", "left early")
+    assert outcomes["heads=4, depth=2"] == "not raced"
+    runs = trained(home, "toy-quick")
+    assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
+    assert "heads=4, depth=1 does as well as heads=4, depth=3" in ended.stdout
+    assert f"The search trained {len(runs)} of the 100 runs" in ended.stdout
+    assert "stopped early" not in ended.stdout
+
+
+def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+    file = write(tmp_path, loss=0.1)
+    how = ("--runner", "inline", "--no-check", "--set", "heads=1,2,4", "--set", "margin=0.01")
+    file.write_text(file.read_text().replace("* point.depth < 4", "* point.depth < 12"))
+    ended = hsweep("run", file, *how)
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "toy-quick")
+    assert (answer["verdict"], answer["choice"]) == ("excluded", None)
+    assert {row["outcome"] for row in answer["table"]} == {"excluded"}
+
+
+def test_each_shape_races_at_its_own_best_rate(hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+    file = write(tmp_path, extra=", lr=tuned(0.1, 10.0, per_decade=1)")
+    ended = hsweep("run", file, "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "toy-quick")
+    assert answer["choice"] == "heads=4, depth=1"
+    assert {row["setting"]["values"]["lr"] for row in answer["table"]} == {1}
+    counted = [point for point, seed, _ in trained(home, "toy-quick") if seed >= 2]
+    assert {lr for *_, lr in counted} == {1.0}
+    assert len(counted) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
+
+
+@pytest.mark.parametrize("dies_at", [2, 14, 17])
+def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
+    hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
+    ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, "cut")
+    assert ended.exit_code == 130, ended.output
+    write(tmp_path, dies_at=0)
+    assert hsweep("resume", "cut", "--runner", "inline", "--accept-code").exit_code == 0
+    assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
+    assert trained(home, "cut") == trained(home, "whole")
+    cut, whole = answer_of(home, "cut"), answer_of(home, "whole")
+    for command in ("settle_command", "confirm_command"):  # these name the study
+        del cut[command], whole[command]
+    assert cut == whole
+
+
+def test_what_the_race_cannot_order_is_refused(hsweep: Invoke, tmp_path: Path) -> None:
+    file = write(tmp_path)
+    text = file.read_text()
+    for old, new, rule in (
+        ("margin=0.02", 'margin=0.02, costs=("wall_seconds",)', "is not known before"),
+        ("search=find", "early_stopping=Asha(grace=1), search=find", "says itself which"),
+        ('lean(baseline={"heads": 4, "depth": 3}, margin=0.02)', "None", "question=lean(...)"),
+    ):
+        file.write_text(text.replace(old, new).replace("import Sweep", "import Asha, Sweep"))
+        refused = hsweep("run", file, "--runner", "inline", "--no-check")
+        assert (refused.exit_code, rule in refused.output) == (2, True), refused.output
