@@ -6,10 +6,13 @@ the analysis (`analysis.questions.lean`). Values are in units of the margin.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+import click
 import numpy as np
 import pandas as pd
 
@@ -20,14 +23,14 @@ from benchmarks.shapes import Floats
 
 SEEDS: Final = 8
 """Seeds of a shape in the grid."""
-SIZES: Final = (7, 15, 31)
-FAMILIES: Final = ("front", "few", "equal", "mixed", "worse", "margin", "one_at_margin")
+UNEQUAL: Final = "_unequal"
+"""End of the name of a family whose shapes have seed sds of their own (log sd 0.4)."""
+KINDS: Final = ("front", "few", "equal", "mixed", "worse", "margin", "one_at_margin")
 """Accuracies that rise with the cost and level off; one to three equal shapes among worse ones; all
 equal; from four margins below the baseline to half a margin above it; all worse by 1.5 margins or
 more; all exactly at the margin (where every claim is false); one at the margin, the others far
 below it."""
-UNEQUAL: Final = "_unequal"
-"""End of the name of a family whose shapes have seed sds of their own (log sd 0.4)."""
+FAMILIES: Final = tuple(f"{kind}{end}" for kind in KINDS for end in ("", UNEQUAL))
 
 
 @dataclass
@@ -46,11 +49,14 @@ class Simulated:
     sd: Floats
     drawn: dict[Run, float] = field(default_factory=dict)
 
+    def is_fine(self, shape: int) -> bool:
+        """Whether a shape is no worse by the margin."""
+        return bool(self.true[shape] > -1 + 1e-9)
+
     @property
     def leanest(self) -> int | None:
         """The cheapest shape that is no worse by the margin."""
-        fine = np.flatnonzero(self.true[:-1] > -1 + 1e-9)
-        return int(fine[0]) if fine.size else None
+        return next(filter(self.is_fine, range(len(self.true) - 1)), None)
 
     def value(self, run: Run) -> float:
         """Return the metric of a run."""
@@ -108,6 +114,7 @@ class Found:
         usable: whether its choice is no worse by the margin.
         is_false: whether any shape was established that is worse by the margin or more.
         verdict: found, excluded or undecided.
+        is_lost: whether the leanest shape left after its first run.
     """
 
     family: str
@@ -118,17 +125,7 @@ class Found:
     found: bool
     usable: bool
     is_false: bool
-
-
-def _found(study: Simulated, trials: int, rounds: int, verdict: str, accepted: Sequence[int],
-           choice: int | None) -> Found:  # fmt: skip
-    is_fine = study.true > -1 + 1e-9
-    return Found(
-        *(study.family, len(study.true) - 1, trials, rounds, verdict),
-        found=choice is not None and choice == study.leanest,
-        usable=choice is not None and bool(is_fine[choice]),
-        is_false=not all(is_fine[k] for k in accepted),
-    )
+    is_lost: bool
 
 
 def raced(family: str, shapes: int, number: int) -> Found:
@@ -137,13 +134,14 @@ def raced(family: str, shapes: int, number: int) -> Found:
     design = race([Comparison(shapes, tuple(range(shapes)))], 1.0)
     played = play(design, study.value, lambda _run: True)
     assert played.answer is not None
-    standings = played.answer[0].standings
+    standings = played.answer[0]
     accepted = [each.shape for each in standings if each.outcome == "established"]
     is_excluded = all(each.outcome == "excluded" for each in standings)
     verdict = "found" if accepted else "excluded" if is_excluded else "undecided"
     trials = sum(len(asked.runs) for asked in played.rounds)
-    choice = min(accepted, default=None)
-    return _found(study, trials, len(played.rounds), verdict, accepted, choice)
+    leanest = None if study.leanest is None else standings[study.leanest]
+    is_lost = leanest is not None and (leanest.outcome, leanest.seeds) == ("left early", 1)
+    return _found(study, trials, len(played.rounds), verdict, accepted, is_lost)
 
 
 def gridded(family: str, shapes: int, number: int) -> Found:
@@ -155,5 +153,71 @@ def gridded(family: str, shapes: int, number: int) -> Found:
         costs=["cost"],
     )  # fmt: skip
     accepted = [int(row.config["shape"]) for row in result.table if row.accepted]
-    choice = None if result.chosen is None else int(result.chosen.config["shape"])
-    return _found(study, len(frame), 1, result.verdict, accepted, choice)
+    return _found(study, len(frame), 1, result.verdict, accepted, False)
+
+
+def _found(
+    study: Simulated, trials: int, rounds: int, verdict: str, accepted: Sequence[int], is_lost: bool
+) -> Found:
+    choice = min(accepted, default=None)
+    return Found(
+        *(study.family, len(study.true) - 1, trials, rounds, verdict),
+        found=choice is not None and choice == study.leanest,
+        usable=choice is not None and study.is_fine(choice),
+        is_false=not all(map(study.is_fine, accepted)),
+        is_lost=is_lost,
+    )
+
+
+HEADER: Final = (
+    *("family", "shapes", "studies", "trials", "most", "of the grid", "rounds", "leanest found"),
+    *("grid", "a good one", "grid", "excluded", "grid", "false", "grid", "lost at one seed"),
+)
+
+
+def row(races: Sequence[Found], grids: Sequence[Found]) -> list[str]:
+    """Return the row of a family in the table: the race beside the grid."""
+
+    def share(outcomes: Sequence[Found], holds: Callable[[Found], bool]) -> str:
+        return f"{sum(map(holds, outcomes)) / len(outcomes):.1%}"
+
+    trials = [outcome.trials for outcome in races]
+    mean, of_grid = float(np.mean(trials)), np.mean([outcome.trials for outcome in grids])
+    counts = (
+        *(races[0].family, str(races[0].shapes), str(len(races)), f"{mean:.1f}"),
+        *(str(max(trials)), f"{mean / of_grid:.2f}"),
+        f"{np.mean([outcome.rounds for outcome in races]):.1f}",
+    )
+    rates: list[Callable[[Found], bool]] = [
+        lambda outcome: outcome.found,
+        lambda outcome: outcome.usable,
+        lambda outcome: outcome.verdict == "excluded",
+        lambda outcome: outcome.is_false,
+    ]
+    pairs = [share(outcomes, rate) for rate in rates for outcomes in (races, grids)]
+    return [*counts, *pairs, share(races, lambda outcome: outcome.is_lost)]
+
+
+@click.command("lean")
+@click.option("--studies", type=click.IntRange(1), default=100, show_default=True,
+              help="Simulated studies of each family.")  # fmt: skip
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True,
+              help="Number of the first study.")  # fmt: skip
+@click.option("--shapes", "sizes", type=click.IntRange(1), multiple=True, default=(7, 15, 31),
+              show_default=True, help="Cheaper shapes.")  # fmt: skip
+@click.option("--families", default=",".join(FAMILIES), help="With commas between.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
+def command(
+    studies: int, first: int, sizes: tuple[int, ...], families: str, processes: int
+) -> None:
+    """Measure what a race of cheaper shapes trains, and how often it is right."""
+    cases = [(family, size) for size in sizes for family in families.split(",")]
+    click.echo(f"| {' | '.join(HEADER)} |\n|{' --- |' * len(HEADER)}")
+    with ProcessPoolExecutor(processes) as pool:
+        for family, size in cases:
+            numbers = range(first, first + studies)
+            both = [
+                list(pool.map(partial(way, family, size), numbers, chunksize=20))
+                for way in (raced, gridded)
+            ]
+            click.echo(f"| {' | '.join(row(*both))} |")

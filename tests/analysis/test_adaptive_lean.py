@@ -20,7 +20,7 @@ def always(_run: Run) -> bool:
 def outcomes(study: Simulated) -> list[str]:
     answer = play(race([COMPARISON], 1.0), study.value, always).answer
     assert answer is not None
-    return [each.outcome for each in answer[0].standings]
+    return [each.outcome for each in answer[0]]
 
 
 def test_it_finds_what_the_grid_finds_with_half_of_its_runs() -> None:
@@ -71,7 +71,7 @@ def test_runs_without_a_value_are_replaced_twice_and_then_the_shape_is_out() -> 
 
     played = play(race([COMPARISON], 1.0), lost, always)
     assert played.answer is not None
-    standings = played.answer[0].standings
+    standings = played.answer[0]
     assert standings[0].outcome == "failed"
     assert sum(run.shape == 0 for each in played.rounds for run in each.runs) == 3
     assert standings[1].outcome == "established"
@@ -100,4 +100,4 @@ def test_comparisons_are_raced_side_by_side_each_at_its_part_of_alpha() -> None:
 def test_seeds_that_agree_exactly_decide_nothing() -> None:
     played = play(race([COMPARISON], 1.0), lambda _run: 0.5, always)
     assert played.answer is not None
-    assert {each.outcome for each in played.answer[0].standings} == {"undecided"}
+    assert {each.outcome for each in played.answer[0]} == {"undecided"}

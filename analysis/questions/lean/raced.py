@@ -63,7 +63,7 @@ class RaceJudge:
         standings = [
             (self._shapes[each.shape], each)
             for raced in self._races or ()
-            for each in raced.standings
+            for each in raced
             if value is None or str(self._shapes[each.shape].get(self._within)) == value
         ]
         found = ((row, _standing_of(row.config, standings)) for row in result.table)
