@@ -154,10 +154,11 @@ class Planned:
     """
 
     def __init__(self, prepared: "Prepared", home: Home) -> None:
+        from hsweep.commands.conclusion import Conclusion
         from hsweep.running.forecast import forecast
 
         self._plan: Plan = prepared.plan
-        self._expected = forecast(self._plan, home)
+        self._expected = forecast(self._plan, home, Conclusion.search(self._plan))
         self.estimated_seconds = self._expected.seconds
 
     @property

@@ -1,6 +1,5 @@
 """The rounds of a study that asked for few of its trials, as its answer tells them."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,12 +42,10 @@ class SearchFilm:
     hidden: tuple[float, Number, Number] | None = None
 
     @classmethod
-    def of(
-        cls, search: "RoundSearch[AnyRun, Answer]", cells: Callable[[Sequence[AnyRun]], str]
-    ) -> "SearchFilm":
-        """Return the film of a search; ``cells`` says what runs have trained, in words."""
+    def of(cls, search: "RoundSearch[AnyRun, Answer]") -> "SearchFilm":
+        """Return the film of a search."""
         rounds = (
-            SearchRound(each.phase, len(each.runs), cells(each.runs), each.why)
+            SearchRound(each.phase, len(each.runs), search.cells(each.runs), each.why)
             for each in search.played.rounds
         )
         return cls(tuple(rounds), search.num_runs)

@@ -1,8 +1,8 @@
 """A study that asks for few of its trials: which of them the next round has."""
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
@@ -12,17 +12,27 @@ from analysis.adaptive.lean import Run as RaceRun
 from analysis.adaptive.rounds import Answer, AnyRun, Design, Played, play
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
+from analysis.values import describe
 from hsweep.design.question import Goal
 from hsweep.design.search import NOT_ASKED
 from hsweep.design.space import Point, recorded_point
 from hsweep.design.trial import TrialStatus
 from hsweep.record.manifest import Manifest
+from hsweep.record.summary import counted
 
 if TYPE_CHECKING:
     from hsweep.record.journal import TrialRow
 
 _SMALLEST: Final = 1e-6
 """The error of a run without one, where the number of evaluation examples is not known."""
+_MOST_NAMED: Final = 6
+_SHARES: Final = 3 * (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
+"""Where the transition lies in rehearsals, and how many of the shapes are worse."""
+_FALL: Final = 3.0
+"""The fall of a rehearsed transition, over the smallest that counts."""
+_NOISE: Final = 0.4
+_WORSE: Final = 2.0
+"""The seed sd and the loss of a worse shape in a rehearsed race, over the margin."""
 
 
 class RoundSearch(ABC, Generic[AnyRun, Answer]):
@@ -35,6 +45,7 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
 
     Attributes:
         played: how far the design had come, when it was last asked.
+        line: the round that it asked for, in words.
     """
 
     why_not = NOT_ASKED
@@ -52,6 +63,7 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
             if row.budget == budget:
                 self._ends[run].append(row.key)
         self.played: Played[AnyRun, Answer] = Played(())
+        self.line = ""
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials of the next round; none at the end (see ``RoundDesign``)."""
@@ -66,7 +78,21 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
 
         self.played = play(self._design(), value, ended)
         asked = self.played.next
-        return frozenset(() if asked is None else self._trials_of(asked.runs))
+        if asked is None:
+            return frozenset()
+        number, runs = len(self.played.rounds) + 1, counted(len(asked.runs), "run")
+        self.line = f"round {number} ({asked.phase}), {runs}: {self.cells(asked.runs)}; {asked.why}"
+        return frozenset(self._trials_of(asked.runs))
+
+    def rehearsals(self) -> list[frozenset[str]]:
+        """Return the trials of studies with made-up values, fewest first (see ``RoundDesign``)."""
+        studies = []
+        for number, share in enumerate(_SHARES):
+            value = self._made_up(share, np.random.default_rng(number))
+            rounds = play(self._design(), value, lambda _run: True).rounds
+            runs = (run for each in rounds for run in each.runs)
+            studies.append(frozenset(self._trials_of(runs)))
+        return sorted(studies, key=len)
 
     def replay(self, rows: Sequence["TrialRow"], metric: str) -> frozenset[str]:
         """Bring the design to where the trials on record do; return the keys of all that it has
@@ -102,6 +128,15 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         """Return the design at its beginning."""
 
     @abstractmethod
+    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[AnyRun], float]:
+        """Return what gives runs made-up values, as the design reads them: ``share`` of the first
+        indices of a run has one of two levels, the rest the other."""
+
+    @abstractmethod
+    def cells(self, runs: Sequence[AnyRun]) -> str:
+        """Return what runs train, in words."""
+
+    @abstractmethod
     def _read(self, value: float) -> float:
         """Return a metric's value as the design reads it."""
 
@@ -130,6 +165,23 @@ class TransitionSearch(RoundSearch[Run, Located]):
 
     def _design(self) -> Design[Run, Located]:
         return locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
+
+    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[Run], float]:
+        limits, place = THRESHOLDS[self._scale], round(share * len(self.heads))
+
+        def value(run: Run) -> float:
+            fall = _FALL * limits.min_drop if run.head >= place else 0.0
+            return limits.assumed_sd * float(rng.standard_normal()) - fall
+
+        return value
+
+    def cells(self, runs: Sequence[Run]) -> str:
+        """Return the cells of runs in words."""
+        heads = _values(self.heads, {run.head for run in runs})
+        cells = f"{self._x} = {heads}"
+        if self._by is not None:
+            cells += f" at {self._by} = {_values(self.lengths, {run.length for run in runs})}"
+        return cells
 
     def _read(self, value: float) -> float:
         # The floor of an error is fixed: one that followed the errors so far would change what
@@ -164,6 +216,10 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         known = {self._shape(row): {**row.point, **row.counts}[cost] for row in rows}
         self.shapes = sorted(known, key=lambda shape: (known[shape], repr(dict(shape))))
         self._index = {shape: k for k, shape in enumerate(self.shapes)}
+        axes = dict.fromkeys(axis for shape in self.shapes for axis in shape)
+        self._varying = [
+            axis for axis in axes if len({repr(shape.get(axis)) for shape in self.shapes}) > 1
+        ]
         self._comparisons = []
         groups = defaultdict(list)
         for shape in self.shapes:
@@ -186,8 +242,36 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
     def _design(self) -> Design[RaceRun, tuple[Raced, ...]]:
         return race(self._comparisons, self._margin)
 
+    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[RaceRun], float]:
+        bases = {each.baseline for each in self._comparisons}
+
+        def value(run: RaceRun) -> float:
+            is_worse = run.shape < share * len(self.shapes) and run.shape not in bases
+            noise = _NOISE * float(rng.standard_normal())
+            return float(self._margin * (noise - _WORSE * is_worse))
+
+        return value
+
+    def cells(self, runs: Sequence[RaceRun]) -> str:
+        """Return the shapes of runs in words, those with as many runs together."""
+        groups: dict[int, list[str]] = {}
+        for shape, number in Counter(run.shape for run in runs).items():
+            point = self.shapes[shape]
+            label = describe({axis: point[axis] for axis in self._varying if axis in point})
+            groups.setdefault(number, []).append(label)
+        return "; ".join(
+            f"{number} of each of {'; '.join(labels)}"
+            if len(labels) <= _MOST_NAMED
+            else f"{number} of each of {len(labels)} shapes"
+            for number, labels in groups.items()
+        )
+
     def _read(self, value: float) -> float:
         return self._sign * value
+
+
+def _values(values: Sequence[float], indices: set[int]) -> str:
+    return ", ".join(f"{values[index]:g}" for index in sorted(indices))
 
 
 def study_search(

@@ -52,7 +52,8 @@ class Conclusion:
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
 
-    def search(self, plan: "Plan") -> "RoundDesign | None":
+    @staticmethod
+    def search(plan: "Plan") -> "RoundDesign | None":
         """Return what chooses among the planned trials of a search; None where all are trained."""
         if plan.sweep.search.seeds is None:
             return None

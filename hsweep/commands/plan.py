@@ -69,6 +69,7 @@ def plan(
     as_json: bool,
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
+    from hsweep.commands.conclusion import Conclusion
     from hsweep.commands.power import show_power
     from hsweep.planning.answerable import concerns_json, notes
     from hsweep.planning.prepare import prepare, refuse_unread_data
@@ -81,7 +82,7 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    expected = forecast(prepared.plan, home)
+    expected = forecast(prepared.plan, home, Conclusion.search(prepared.plan))
     checked = None
     if check:
         from hsweep.training.rehearsal import check_trials

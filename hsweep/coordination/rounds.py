@@ -6,7 +6,7 @@ round has named were not needed. It depends on values alone, so those on record 
 was, however many trials run at once and whatever has been killed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,13 +14,22 @@ from hsweep.design.trial import Trial
 
 
 class RoundDesign(Protocol):
-    """Chooses trials, by their keys; ``why_not`` says why a trial was not needed."""
+    """Chooses trials, by their keys.
+
+    Attributes:
+        why_not: why a trial was not needed.
+        line: the present round in words: its number, its cells and why.
+    """
 
     why_not: str
+    line: str
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials to train next, given the values of those that have ended (None for one
         that ended without a value); an empty set at the end."""
+
+    def rehearsals(self) -> Sequence[frozenset[str]]:
+        """Return the trials that it asks for in studies with made-up values, fewest first."""
 
 
 @dataclass(slots=True)

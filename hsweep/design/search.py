@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hsweep.design.question import Goal
+from hsweep.design.domain import AxisValue
+from hsweep.design.question import Goal, Question, Transition
 from hsweep.errors import UserError, check_choice, check_whole, shown
 
 WINDOW_SEEDS: Final = 7
@@ -108,3 +109,21 @@ def random_search(num_points: int) -> Search:
 def optuna_search(num_points: int, *, also: tuple[tuple[str, Goal], ...] = ()) -> Search:
     """Return the search that lets Optuna propose ``num_points`` points, one after another."""
     return Search("optuna", num_points, also)
+
+
+def search_named(name: AxisValue, question: Question | None) -> Search:
+    """Return the search that ``--search`` names: ``grid``, or ``adaptive``, the one that asks what
+    the sweep asks.
+
+    Raises:
+        UserError: another name, or no question.
+    """
+    check_choice("search", name, ("adaptive", "grid"))
+    if name == "grid":
+        return grid_search()
+    if question is None:
+        raise UserError(
+            "search=adaptive trains what the sweep's question needs, and this sweep asks none; "
+            "give search=grid"
+        )
+    return find_transition() if isinstance(question, Transition) else find_lean()

@@ -16,7 +16,7 @@ from hsweep.design.labels import listed
 from hsweep.design.metric_names import goal_of, scale_of
 from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
-from hsweep.design.search import Search
+from hsweep.design.search import Search, search_named
 from hsweep.design.space import Point, Space
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Command, TrainFunction, UserTraining
@@ -36,7 +36,7 @@ RESERVED_AXES: Final = frozenset(
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
         "report_every", "replicates", "cpus", "gpus", "num_points", "isolate", "keep",
-        "train_metrics",
+        "train_metrics", "search",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
@@ -49,7 +49,7 @@ Keep = Literal["none", "best", "last"]
 """The trials whose final weights a study keeps."""
 
 _OWNERS: Final = {
-    **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates"), "sweep"),
+    **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates", "search"), "sweep"),
     **dict.fromkeys(("cpus", "gpus", "processes", "spread"), "resources"),
     "report_every": "budget",
 }
@@ -464,6 +464,8 @@ class Sweep:
                 changes[owner] = _changed_budget(self.budget, chosen)
             elif owner == "sweep":
                 changes |= replacements(self, chosen)
+                if "search" in changes:
+                    changes["search"] = search_named(changes["search"], self.question)
             elif owner in _PER_POINT:
                 kind, prefix = _PER_POINT[owner]
                 new = replacements(kind(), chosen, prefix=prefix)

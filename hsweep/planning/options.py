@@ -60,8 +60,13 @@ class SweepOptions:
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
         "cpus (of each process), gpus (devices, or a share of one), processes (that train each "
         "trial), spread (over nodes: true, false), "
-        "train_metrics (last, always) or keep (none, best, last: "
+        "train_metrics (last, always), search (adaptive, grid) or keep (none, best, last: "
         "whose weights).",
+    )
+    search: str | None = option(
+        None,
+        type=click.Choice(("adaptive", "grid")),
+        help="Train what the question needs, round by round, or every point: --set search=...",
     )
     points: Sequence[Mapping[str, Any]] = option(
         (),
@@ -79,6 +84,11 @@ class SweepOptions:
     max_flops: int | None = option(
         None, type=COUNT, help="Skip more expensive forward passes, for example 5G."
     )
+
+    def __post_init__(self) -> None:
+        if self.search is not None:
+            object.__setattr__(self, "settings", [*self.settings, ("search", [self.search])])
+            object.__setattr__(self, "search", None)
 
     @property
     def limits(self) -> Limits:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hsweep.design.domain import as_value
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
@@ -71,6 +72,7 @@ def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
 
 
 def recorded_options(manifest: Manifest) -> SweepOptions:
+    limits: dict[str, Any] = dict(manifest.limits)
     return SweepOptions(
         preset=manifest.preset,
         settings=[
@@ -78,7 +80,7 @@ def recorded_options(manifest: Manifest) -> SweepOptions:
         ],
         points=[dict(point) for point in manifest.points],
         seed=manifest.seed,
-        **manifest.limits,
+        **limits,
     )
 
 

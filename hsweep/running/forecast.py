@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import planned_row
+from hsweep.coordination.rounds import RoundDesign
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Report, Trial
 from hsweep.paths import Home
@@ -28,7 +29,8 @@ class Forecast:
     """The training that a plan leads to, if no trial fails.
 
     Where a rung waits for all its contenders, how many go on does not depend on which; where it
-    does not, each trial is counted to its end, and ``is_at_most`` says so.
+    does not, each trial is counted to its end, and ``is_at_most`` says so. Of a search in rounds
+    the numbers are those of a typical study.
 
     Attributes:
         size: in the units of the question.
@@ -38,6 +40,7 @@ class Forecast:
         budgets: of the runs, in words.
         seconds: of training in all; None where no speed was measured.
         workers: trials that train at once on this machine.
+        most: runs and seconds of the longest search of many; None without a search in rounds.
     """
 
     size: Size
@@ -48,6 +51,7 @@ class Forecast:
     is_at_most: bool
     seconds: float | None
     workers: int
+    most: tuple[int, float | None] | None = None
 
     @property
     def wall_seconds(self) -> float | None:
@@ -58,7 +62,7 @@ class Forecast:
     def what(self) -> str:
         """The training in words: ``10 cells x 2 seeds, each at its best of 3 learning rates: 90
         runs of 40 or 80 epochs``."""
-        most = "at most " if self.is_at_most else ""
+        most = "at most " if self.is_at_most else "about " if self.most else ""
         parts = [f"{self.size}: {most}{counted(self.runs, 'run')} {self.budgets}"]
         if self.share < _WHOLE:
             parts.append(f"{self.share:.0%} of their training after early stopping")
@@ -72,6 +76,11 @@ class Forecast:
             parts.append(f"about {about(self.wall_seconds)}")
             if self.workers > 1 and self.runs > 1:
                 parts[-1] += f" ({about(self.seconds)} of training, {self.workers} at once)"
+        if self.most is not None:
+            runs, seconds = self.most
+            parts.append(f"at most {counted(runs, 'run')}")
+            if seconds is not None:
+                parts[-1] += f" and {about(seconds / self.workers)}"
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -79,14 +88,41 @@ class Forecast:
             "runs": self.runs,
             "units": self.units,
             "at_most": self.is_at_most,
+            "most": self.most,
             **asdict(self.size),
             "line": self.line,
         }
 
 
-def forecast(plan: Plan, home: Home) -> Forecast:
-    """Return the training that a plan leads to on this machine."""
-    sweep, machine, trials = plan.sweep, hardware(), plan.trials
+def forecast(plan: Plan, home: Home, search: RoundDesign | None = None) -> Forecast:
+    """Return the training that a plan leads to on this machine.
+
+    Args:
+        search: what chooses among the planned trials.
+    """
+    if search is None:
+        return _forecast(plan, home, plan.trials)
+    typical, longest = (_forecast(plan, home, asked) for asked in rehearsed(plan.trials, search))
+    size = Size.of(plan.trials, describe(plan.sweep.question) or {}, plan.sweep.num_scouts)
+    return replace(typical, size=replace(size, seeds=1), most=(longest.runs, longest.seconds))
+
+
+def rehearsed(
+    trials: Sequence[Trial], search: RoundDesign | None
+) -> tuple[Sequence[Trial], Sequence[Trial]]:
+    """Return the trials of a typical search and of the longest of many; all without a search."""
+    if search is None:
+        return trials, trials
+    studies = search.rehearsals()
+    typical, longest = studies[len(studies) // 2], studies[-1]
+    return (
+        [trial for trial in trials if trial.key in typical],
+        [trial for trial in trials if trial.key in longest],
+    )
+
+
+def _forecast(plan: Plan, home: Home, trials: Sequence[Trial]) -> Forecast:
+    sweep, machine = plan.sweep, hardware()
     stopping = sweep.early_stopping
     waits = stopping is None or (stopping.decide == "together" and not plan.is_adaptive)
     trained = {trial.key: trial.units_to_train for trial in trials}
@@ -103,7 +139,7 @@ def forecast(plan: Plan, home: Home) -> Forecast:
         units,
         units / whole if whole else 1.0,
         budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
-        plan.is_adaptive or not waits or sweep.search.seeds is not None,
+        plan.is_adaptive or not waits,
         Calibration(home.calibration, machine).estimate(spread),
         _workers(trials, machine),
     )

@@ -18,8 +18,8 @@ class Outlook:
 
     Args:
         coordinator: of the run.
-        expected: runs and budget units that early stopping leaves of the plan; None where it
-            leaves all, or where the number is unknown.
+        expected: runs and budget units that early stopping leaves of the plan, or that a search in
+            rounds typically asks for; None where all are trained, or the number is unknown.
     """
 
     coordinator: Coordinator
@@ -37,6 +37,8 @@ class Outlook:
             num_begun = table.num_ended + len(table.running)
             most = table.num_ended + len(table.open_keys)
             expected = most if self.expected is None else self.expected[0]
+            if (rounds := self.coordinator.rounds) is not None:
+                num_begun = most - len(rounds.waiting)
             return max(num_begun, min(expected, most)) + self.coordinator.num_to_come
 
     def _remainder(self) -> tuple[dict[str, int], float, float]:

@@ -85,6 +85,7 @@ class Progress:
         self._started = time.monotonic()
         self.is_live = False
         self._seen: set[str] = set()
+        self._round = ""
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
         self._noted: set[str] = set()
@@ -116,6 +117,10 @@ class Progress:
         A first start shows in the table, and one that waited at a rung just goes on.
         """
         self._outlook.started(trial, time.monotonic())
+        rounds = self._coordinator.rounds
+        if rounds is not None and rounds.design.line != self._round:
+            self._round = rounds.design.line
+            self._console.print(Text(self._round, style="bold"), soft_wrap=True)
         is_news = trial.key in self._tried_again or trial.key not in self._seen
         self._seen.add(trial.key)
         if attempt > 1 and is_news and not self.is_live:

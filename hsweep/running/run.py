@@ -40,7 +40,7 @@ from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change
-from hsweep.running.forecast import forecast, play_out
+from hsweep.running.forecast import forecast, play_out, rehearsed
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
@@ -148,7 +148,7 @@ def run(
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
             offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
         ):
-            _greet(console, change, home, runner)
+            _greet(console, change, home, runner, conclude.search(change.prepared.plan))
             return study, _train(
                 *(study, journal, change, options, home, runner, console, conclude),
                 None if is_guest else deadline,
@@ -232,10 +232,12 @@ def _code_files(change: Change) -> dict[str, Path]:
     return {str(file.relative_to(folder)): file for file in files if file.is_relative_to(folder)}
 
 
-def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:
+def _greet(
+    console: Console, change: Change, home: Home, runner: Runner, search: RoundDesign | None
+) -> None:
     plan = change.prepared.plan
     if change.only is None:
-        expected = forecast(plan, home)
+        expected = forecast(plan, home, search)
         # Of a study that goes on, much is trained already.
         training = expected.line if len(change.new) == len(plan.trials) else expected.what
     else:
@@ -396,8 +398,9 @@ def _coordinator(
     record_trials(journal, trials)
     reuse(trials)
     expected = None
-    if plan.sweep.early_stopping is not None and proposer is None and change.only is None:
-        trained = play_out(plan.sweep, trials, study.manifest.added_keys)
+    is_shorter = plan.sweep.early_stopping is not None or search is not None
+    if is_shorter and proposer is None and change.only is None:
+        trained = play_out(plan.sweep, rehearsed(trials, search)[0], study.manifest.added_keys)
         expected = len(trained), sum(trained.values())
     coordinator = Coordinator(
         journal=journal,

@@ -151,7 +151,7 @@ def _refuse_another_beginning(study: StudyFolder, beginning: StudyOptions) -> No
 def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions, names: Iterable[str]) -> None:
     """Refuse options that differ from those the study was started with."""
     before = recorded_options(study.manifest)
-    for name in names:
+    for name in dict.fromkeys("settings" if name == "search" else name for name in names):
         was, now = getattr(before, name), getattr(chosen, name)
         if name == "preset":
             now = now or DEFAULT_PRESET

@@ -1,21 +1,17 @@
 """The answer of a study whose shapes were raced, from the tests of the race."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from scipy import special
 
 from analysis.adaptive.film import SearchFilm
-from analysis.adaptive.lean import Run, Standing
+from analysis.adaptive.lean import Standing
 from analysis.adaptive.planned import LeanSearch, recorded_search
 from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
 from analysis.statistics.values import Interval
-from analysis.values import describe
-
-_MOST_NAMED: Final = 6
 
 
 class RaceJudge:
@@ -30,26 +26,7 @@ class RaceJudge:
         assert isinstance(search, LeanSearch)
         self._within, self._races = study.question["within"], search.played.answer
         self._shapes = search.shapes
-        self._varying = [
-            axis
-            for axis in study.manifest.axes
-            if len({repr(shape.get(axis)) for shape in search.shapes}) > 1
-        ]
-        self.film = SearchFilm.of(search, self._named)
-
-    def _named(self, runs: Sequence[Run]) -> str:
-        """Return the shapes of runs in words, those with as many runs together."""
-        groups: dict[int, list[str]] = {}
-        for shape, number in Counter(run.shape for run in runs).items():
-            point = self._shapes[shape]
-            label = describe({axis: point[axis] for axis in self._varying if axis in point})
-            groups.setdefault(number, []).append(label)
-        return "; ".join(
-            f"{number} of each of {'; '.join(labels)}"
-            if len(labels) <= _MOST_NAMED
-            else f"{number} of each of {len(labels)} shapes"
-            for number, labels in groups.items()
-        )
+        self.film = SearchFilm.of(search)
 
     def __call__(self, result: LeanResult, value: str | None = None) -> LeanResult:
         """Return a comparison with the verdict of the race.

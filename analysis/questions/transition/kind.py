@@ -95,7 +95,7 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     if study.manifest.search == "transition" and options is None:
         metric = study.manifest.metric
         result = searched_answer(
-            *(study, x, by, asked["layers"]),
+            *(study, asked["layers"]),
             lambda tested: fit(Runs(tested, metric), **asked),
         )
     else:

@@ -1,13 +1,13 @@
 """The answer of a study that searched for its transition, from the tests of its search."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
 
 from analysis.adaptive.film import SearchFilm
 from analysis.adaptive.planned import TransitionSearch, recorded_search
-from analysis.adaptive.transition import Located, Run
+from analysis.adaptive.transition import Located
 from analysis.questions.base import StudyRuns
 from analysis.questions.transition.result import RetrievalDimension, TransitionResult
 from analysis.runs.statuses import FULL
@@ -17,8 +17,6 @@ from hsweep.design.search import WINDOW_SEEDS
 
 def searched_answer(
     study: StudyRuns,
-    x: str,
-    by: str | None,
     layers: int,
     fit: Callable[[pd.DataFrame], TransitionResult],
 ) -> TransitionResult:
@@ -34,7 +32,7 @@ def searched_answer(
     is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
     tested = trials.loc[is_tested if is_tested.any() else is_full]
     result = fit(tested.reset_index(drop=True))
-    film = SearchFilm.of(search, lambda runs: _cells(search, runs, x, by))
+    film = SearchFilm.of(search)
     result = replace(
         result,
         missing=(),
@@ -85,16 +83,3 @@ def _with(
         d_eff=dimension,
         film=film,
     )
-
-
-def _cells(search: TransitionSearch, runs: Sequence[Run], x: str, by: str | None) -> str:
-    """Return the cells of runs in words."""
-    heads = _values(search.heads, {run.head for run in runs})
-    cells = f"{x} = {heads}"
-    if by is not None:
-        cells += f" at {by} = {_values(search.lengths, {run.length for run in runs})}"
-    return cells
-
-
-def _values(values: Sequence[float], indices: set[int]) -> str:
-    return ", ".join(f"{values[index]:g}" for index in sorted(indices))
