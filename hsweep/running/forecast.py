@@ -41,6 +41,7 @@ class Forecast:
         seconds: of training in all; None where no speed was measured.
         workers: trials that train at once on this machine.
         most: runs and seconds of the longest search of many; None without a search in rounds.
+        planned: runs that such a search may ask for.
     """
 
     size: Size
@@ -52,6 +53,7 @@ class Forecast:
     seconds: float | None
     workers: int
     most: tuple[int, float | None] | None = None
+    planned: int = 0
 
     @property
     def wall_seconds(self) -> float | None:
@@ -78,9 +80,8 @@ class Forecast:
                 parts[-1] += f" ({about(self.seconds)} of training, {self.workers} at once)"
         if self.most is not None:
             runs, seconds = self.most
-            parts.append(f"at most {counted(runs, 'run')}")
-            if seconds is not None:
-                parts[-1] += f" and {about(seconds / self.workers)}"
+            time = "" if seconds is None else f" ({about(seconds / self.workers)})"
+            parts.append(f"rarely more than {runs:,}{time}, never more than {self.planned:,}")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,6 +90,7 @@ class Forecast:
             "units": self.units,
             "at_most": self.is_at_most,
             "most": self.most,
+            "planned": self.planned,
             **asdict(self.size),
             "line": self.line,
         }
@@ -104,7 +106,12 @@ def forecast(plan: Plan, home: Home, search: RoundDesign | None = None) -> Forec
         return _forecast(plan, home, plan.trials)
     typical, longest = (_forecast(plan, home, asked) for asked in rehearsed(plan.trials, search))
     size = Size.of(plan.trials, describe(plan.sweep.question) or {}, plan.sweep.num_scouts)
-    return replace(typical, size=replace(size, seeds=1), most=(longest.runs, longest.seconds))
+    return replace(
+        typical,
+        size=replace(size, seeds=1),
+        most=(longest.runs, longest.seconds),
+        planned=len(plan.trials),
+    )
 
 
 def rehearsed(

@@ -83,9 +83,26 @@ def test_it_trains_a_fraction_and_finds_what_the_grid_finds(
     assert answer["d_eff"] == {"lo": 6, "hi": 6, "layers": 1, "conjecture": False}
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
-    assert "60 cells x 11 seeds: at most 468 runs of 1 step" in ended.stdout
+    assert "60 cells: about 37 runs of 1 step, rarely more than 68" in ended.stdout
+    assert "never more than 468" in ended.stdout
+    rounds = [line for line in ended.stdout.splitlines() if line.startswith("round ")]
+    assert len(rounds) == len(answer["film"]["rounds"])
+    assert rounds[0].startswith("round 1 (search), 6 runs: heads = 1, 4, 7, 9, 12 at seq_len = 64;")
     assert "The error collapses at heads = 6" in ended.stdout
     assert f"The search trained {len(runs)} of the 468 runs" in ended.stdout
+
+
+def test_the_search_is_an_option(hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+    file = write(tmp_path)
+    planned = hsweep("plan", file, "--search", "grid", "--set", "heads=5,6", "--json")
+    assert json.loads(planned.stdout)["expected"]["runs"] == 2 * 5
+    how = (file, "--search", "grid", "--set", "heads=5,6", "--runner", "inline", "--no-check")
+    assert hsweep("run", *how).exit_code == 0
+    assert len(trained(home, "toy-quick")) == 2 * 5
+    ended = hsweep("run", file, "--search", "adaptive", "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    assert answer_of(home, "toy-quick")["h_star"] == 6
+    assert hsweep("plan", file, "--set", "search=fast").exit_code == 2
 
 
 def test_without_a_jump_it_ends_after_the_search(
