@@ -16,7 +16,7 @@ import click
 import numpy as np
 import pandas as pd
 
-from analysis.adaptive.lean import Comparison, Run, race
+from analysis.adaptive.lean import Run, race
 from analysis.adaptive.rounds import play
 from analysis.questions.lean import fit as lean
 from benchmarks.shapes import Floats
@@ -131,7 +131,7 @@ class Found:
 def raced(family: str, shapes: int, number: int) -> Found:
     """Race the shapes of a simulated study."""
     study = simulated(family, shapes, number)
-    design = race([Comparison(shapes, tuple(range(shapes)))], 1.0)
+    design = race([(shapes, *range(shapes))], 1.0)
     played = play(design, study.value, lambda _run: True)
     assert played.answer is not None
     standings = played.answer[0]

@@ -21,7 +21,7 @@ differ by half leave it (Smyth 2004).
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -42,14 +42,16 @@ _SPARE: Final = 2
 """Seeds that stand in where runs of a look fail."""
 _SHARES: Final[dict[Outcome, tuple[float, ...]]] = {
     "established": (0.0, 0.1, 0.3, 0.6),
-    "excluded": (0.1, 0.3, 0.3, 0.3),
+    "excluded": (0.2, 0.1, 0.2, 0.5),
 }
 """Share of alpha that each look has."""
 _SIGN: Final[dict[Outcome, int]] = {"established": 1, "excluded": -1}
 _PRIOR_DF: Final = 3.0
 """Degrees of freedom of the variance that all shapes have in common."""
 _HOPELESS: Final = (0.01, 0.1, 0.1, 0.1)
-"""A shape leaves where its chance to be established is below this."""
+"""A shape leaves at a look where its chance to be established is below this."""
+_UNSHOWN: Final = 0.03
+"""Nor is it tried to exclude all, where the chance to exclude one is below this."""
 _LEADING: Final = 0.9
 """Shapes wait where one of the cheaper ones is established with this chance."""
 _CRASH_SD: Final = 6.0
@@ -62,20 +64,11 @@ class Run(NamedTuple):
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The shapes that are compared with a baseline.
-
-    Attributes:
-        baseline: its index.
-        cheaper: indices of the shapes that cost less, the cheapest first.
-    """
-
-    baseline: int
-    cheaper: tuple[int, ...]
+Comparison = tuple[int, ...]
+"""A baseline and the shapes that are compared with it, which cost less, the cheapest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
     """What the race has shown of a shape at its last look.
 
@@ -136,10 +129,10 @@ class _Race:
     """
 
     def __init__(self, comparison: Comparison, margin: float, alpha: float) -> None:
-        self.base, cheaper = comparison.baseline, comparison.cheaper
+        self.base, *cheaper = comparison
         self.margin, self.alpha = margin, alpha
         self.standings = {shape: Standing(shape) for shape in cheaper}
-        self.looks = dict.fromkeys((self.base, *cheaper), 0)
+        self.looks = dict.fromkeys(comparison, 0)
         self.values: defaultdict[int, list[float]] = defaultdict(list)
         self.asked: defaultdict[int, int] = defaultdict(int)
         self.samples: dict[int, _Sample] = {}
@@ -213,13 +206,10 @@ class _Race:
                 tests.append((float(special.stdtr(each.df, -t)) / share, k))
         for p, k in sorted(tests):
             highest = max(highest, min(1.0, p * left))
-            each, is_shown = self.standings[k], highest <= self.alpha
-            shown = outcome if is_shown else each.outcome
-            if outcome == "established":
-                self.standings[k] = replace(each, outcome=shown, p=highest)
-            else:
-                self.standings[k] = replace(each, outcome=shown, p_worse=highest)
-            left -= is_shown
+            setattr(self.standings[k], "p" if outcome == "established" else "p_worse", highest)
+            if highest <= self.alpha:
+                self.standings[k].outcome = outcome
+                left -= 1
 
     def _untold(self, outcome: Outcome) -> int:
         return sum(each.outcome != outcome for each in self.standings.values())
@@ -233,21 +223,16 @@ class _Race:
             if each.outcome == "not raced":
                 chance = self._chance(k, "established")
                 if chance < _HOPELESS[each.look]:
-                    self.standings[k] = replace(each, outcome="left early")
+                    each.outcome = "left early"
                 else:
                     leading.append(k)
                     missed *= 1 - chance
         if leading:
             return leading, f"is one of the cheapest {len(leading)} that are left no worse?"
-        rest = {k: each for k, each in self.standings.items() if each.outcome != "excluded"}
-        if (
-            all(
-                each.outcome == "left early" and self._chance(k, "excluded") >= _HOPELESS[each.look]
-                for k, each in rest.items()
-            )
-            and rest
-        ):
-            return list(rest), "are all worse by more than the margin?"
+        rest = [k for k, each in self.standings.items() if each.outcome != "excluded"]
+        have_left = all(self.standings[k].outcome == "left early" for k in rest)
+        if have_left and all(self._chance(k, "excluded") >= _UNSHOWN for k in rest):
+            return rest, "are all worse by more than the margin?" if rest else ""
         return [], ""
 
     def _chance(self, k: int, outcome: Outcome) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
 
-from analysis.adaptive.lean import Comparison, Raced, race
+from analysis.adaptive.lean import Raced, race
 from analysis.adaptive.lean import Run as RaceRun
 from analysis.adaptive.rounds import Answer, AnyRun, Design, Played, play
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
@@ -53,15 +53,11 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
     def __init__(self, rows: Sequence["TrialRow"], budget: int, scouts: int) -> None:
         self._scouts = scouts
         self._keys: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
-        self._ends: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+        self._whole = {row.key for row in rows if row.budget == budget}
         for row in rows:
             cell = self._cell(row)
-            if cell is None or row.budget > budget:
-                continue
-            run = (*cell, row.replicate - scouts)
-            self._keys[run].append(row.key)
-            if row.budget == budget:
-                self._ends[run].append(row.key)
+            if row.budget <= budget:
+                self._keys[*cell, row.replicate - scouts].append(row.key)
         self.played: Played[AnyRun, Answer] = Played(())
         self.line = ""
 
@@ -73,7 +69,7 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
 
         def value(run: AnyRun) -> float | None:
             # Of settings that compete the winner alone has one.
-            known = (values[key] for key in self._ends[run])
+            known = (values[key] for key in self._keys[run] if key in self._whole)
             return next((self._read(value) for value in known if value is not None), None)
 
         self.played = play(self._design(), value, ended)
@@ -119,9 +115,8 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         return sum(seed >= 0 for *_, seed in self._keys)
 
     @abstractmethod
-    def _cell(self, row: "TrialRow") -> tuple[int, ...] | None:
-        """Return the indices by which the design calls what a trial trains; None for a trial that
-        it never asks for."""
+    def _cell(self, row: "TrialRow") -> tuple[int, ...]:
+        """Return the indices by which the design calls what a trial trains."""
 
     @abstractmethod
     def _design(self) -> Design[AnyRun, Answer]:
@@ -228,8 +223,7 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
             bases = [shape for shape in group if shape.has(baseline)]
             if len(bases) == 1:  # else the answer says why there is no comparison
                 cheaper = (shape for shape in group if known[shape] < known[bases[0]])
-                indices = tuple(self._index[shape] for shape in cheaper)
-                self._comparisons.append(Comparison(self._index[bases[0]], indices))
+                self._comparisons.append(tuple(self._index[it] for it in (bases[0], *cheaper)))
         super().__init__(rows, budget, scouts)
 
     def _shape(self, row: "TrialRow") -> Point:
@@ -243,7 +237,7 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         return race(self._comparisons, self._margin)
 
     def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[RaceRun], float]:
-        bases = {each.baseline for each in self._comparisons}
+        bases = {baseline for baseline, *_ in self._comparisons}
 
         def value(run: RaceRun) -> float:
             is_worse = run.shape < share * len(self.shapes) and run.shape not in bases

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from analysis.adaptive.lean import BASELINE_SEEDS, SEEDS, Comparison, Run, race
+from analysis.adaptive.lean import BASELINE_SEEDS, SEEDS, Run, race
 from analysis.adaptive.rounds import play
 from benchmarks.lean import FAMILIES, Simulated, gridded, raced, simulated
 
 SHAPES = 15
-COMPARISON = Comparison(SHAPES, tuple(range(SHAPES)))
+COMPARISON = (SHAPES, *range(SHAPES))
 
 
 def always(_run: Run) -> bool:
@@ -85,7 +85,7 @@ def test_dearer_shapes_leave_once_a_cheaper_one_is_established() -> None:
 
 def test_comparisons_are_raced_side_by_side_each_at_its_part_of_alpha() -> None:
     left, right = (simulated("equal", SHAPES, number) for number in (1, 2))
-    both = [COMPARISON, Comparison(31, tuple(range(16, 31)))]
+    both = [COMPARISON, (31, *range(16, 31))]
 
     def value(run: Run) -> float:
         study, first = (left, 0) if run.shape <= SHAPES else (right, SHAPES + 1)

@@ -71,7 +71,7 @@ def fit_groups(
         try:
             if with_fronts:
                 fronts[name] = pareto.fit(part, **shared)
-            result = answer(part, budgets, question, judge, name)
+            result = answer(part, budgets, question, judge, {within: value})
             results[name] = replace(result, at={within: name})
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.

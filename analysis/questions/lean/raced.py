@@ -1,6 +1,6 @@
 """The answer of a study whose shapes were raced, from the tests of the race."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,62 +24,45 @@ class RaceJudge:
     def __init__(self, study: StudyRuns) -> None:
         search, _ = recorded_search(study.manifest, study.tables.rows, study.goal)
         assert isinstance(search, LeanSearch)
-        self._within, self._races = study.question["within"], search.played.answer
-        self._shapes = search.shapes
+        self._races, self._shapes = search.played.answer, search.shapes
         self.film = SearchFilm.of(search)
 
-    def __call__(self, result: LeanResult, value: str | None = None) -> LeanResult:
-        """Return a comparison with the verdict of the race.
-
-        Args:
-            result: as a grid's would be.
-            value: of the axis that parts the comparisons, in words.
-        """
+    def __call__(self, result: LeanResult, at: Mapping[str, Any]) -> LeanResult:
+        """Return a comparison with the verdict of the race; ``at`` has the value of the axis that
+        parts it from others."""
         if result.verdict in ("untrained", "no_candidates"):
             return replace(result, missing=())
-        standings = [
-            (self._shapes[each.shape], each)
-            for raced in self._races or ()
-            for each in raced
-            if value is None or str(self._shapes[each.shape].get(self._within)) == value
-        ]
-        found = ((row, _standing_of(row.config, standings)) for row in result.table)
-        table = tuple(_with(row, standing, result) for row, standing in found)
+        standings = {
+            self._shapes[each.shape]: each for raced in self._races or () for each in raced
+        }
+        standings = {shape: each for shape, each in standings.items() if shape.has(at)}
+        table = tuple(
+            next(
+                (_with(row, each, result) for shape, each in standings.items()
+                 if shape.has(row.config)),
+                replace(row, outcome="undecided", seeds_needed=None),
+            )
+            for row in result.table
+        )  # fmt: skip
         chosen = next((row for row in table if row.accepted), None)
         verdict: LeanVerdict = "undecided"
         if chosen is not None:
             verdict = "found"
-        elif standings and all(each.outcome == "excluded" for _, each in standings):
+        elif standings and all(each.outcome == "excluded" for each in standings.values()):
             verdict = "excluded"
         return replace(
             result,
             verdict=verdict,
-            reason="",
+            reason="" if self._races is not None else "the race of the shapes has not ended",
             table=table,
             choice=None if chosen is None else chosen.label,
             missing=(),
             warnings=(),
-            is_open=self._races is None,
         )
 
 
-def _standing_of(
-    config: Mapping[str, Any], standings: Sequence[tuple[Mapping[str, Any], Standing]]
-) -> Standing | None:
-    return next(
-        (
-            each
-            for shape, each in standings
-            if all(shape.get(axis) == value for axis, value in config.items())
-        ),
-        None,
-    )
-
-
-def _with(row: LeanRow, standing: Standing | None, result: LeanResult) -> LeanRow:
+def _with(row: LeanRow, standing: Standing, result: LeanResult) -> LeanRow:
     """Return a row with what the race has shown at the last look that the shape had."""
-    if standing is None:
-        return replace(row, outcome="undecided", seeds_needed=None)
     row = replace(row, outcome=standing.outcome, seeds_needed=None)
     if not standing.se > 0:
         return row

@@ -125,7 +125,6 @@ class LeanResult(Jsonable):
             tuned or is not known.
         sensitivity: whether the answer would survive more training; None where that was not
             examined.
-        is_open: the race of the shapes has not ended.
         film: of the race, where this is the only comparison; None without one.
     """
 
@@ -155,7 +154,6 @@ class LeanResult(Jsonable):
     fixed_rate: float | None = None
     sensitivity: Sensitivity | None = None
     at: dict[str, AxisValue] = field(default_factory=dict)
-    is_open: bool = False
     film: SearchFilm | None = None
 
     @property

@@ -128,8 +128,8 @@ def _excluded(result: LeanResult) -> str:
 
 
 def _undecided(result: LeanResult) -> str:
-    if result.is_open:
-        return "Undecided: the race of the cheaper shapes has not ended."
+    if result.reason:
+        return f"Undecided: {result.reason}."
     counts = Counter(row.outcome for row in result.table)
     excluded, left = counts["excluded"], counts["left early"]
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []

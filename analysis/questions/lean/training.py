@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from analysis.values import AxisValue, number
 from hsweep.errors import UserError
 
 _DRAWS = 1000
-Judge = Callable[[LeanResult, str | None], LeanResult]
+Judge = Callable[[LeanResult, Mapping[str, Any]], LeanResult]
+"""Has the last word about a comparison, given the axis value that parts it from others."""
 
 
 def answer(
@@ -32,15 +34,14 @@ def answer(
     ladder: Ladder | None,
     question: Mapping[str, Any],
     judge: Judge | None = None,
-    value: str | None = None,
+    at: Mapping[str, Any] = MappingProxyType({}),
 ) -> LeanResult:
     """Return the answer to a question with the arguments of `fit`.
 
-    With a ``ladder`` the answer includes whether it is settled. A ``judge`` has the last word about
-    the comparison of a ``value`` of the axis that parts several.
+    With a ``ladder`` the answer includes whether it is settled.
     """
     result = fit(runs, **question)
-    result = result if judge is None else judge(result, value)
+    result = result if judge is None else judge(result, at)
     return with_training(result, ladder, partial(fit, **question)) if ladder else result
 
 
