@@ -37,7 +37,18 @@ three minutes on two cores. `paper`: five lengths, five seeds.
 
 from dataclasses import replace
 
-from hsweep import Point, Recipe, Sweep, Transition, epochs, grid, preset, tuned
+from hsweep import (
+    Point,
+    Recipe,
+    Sweep,
+    Transition,
+    epochs,
+    find_transition,
+    grid,
+    grid_search,
+    preset,
+    tuned,
+)
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -79,36 +90,48 @@ def recipe(point: Point) -> Recipe:
 
 RATES = tuned(1e-3, 1e-2)
 SETTING = grid(lr=RATES, optimizer="soap", dim=4, depth=1, head_dim=8, samples="stream")
+LONGER = {"search": grid_search(), "budget": epochs(80, ladder=[40, 80], report_every=4)}
+"""Every cell, trained four times as long."""
 
 SWEEP = Sweep(
     name="retrieval_heads",
-    space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING,
+    space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("lr", [1e-2]),
     task=task,
     model=model,
     recipe=recipe,
     metric="nmse",
     goal="min",
-    budget=epochs(80, ladder=[40, 80], report_every=4),
+    budget=epochs(20, ladder=[10, 20], report_every=2),
     replicates=3,
     question=Transition(x="heads", by="seq_len"),
+    search=find_transition(),
     presets={
+        "tuned": preset(
+            note="all cells, each at its best of three learning rates, and four times as long",
+            space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING,
+            **LONGER,
+        ),
         "paper": preset(
             note="the paper's lengths, five seeds, the same 8,000 sequences in every epoch",
             space=grid(heads=HEADS, seq_len=PAPER_LENGTHS) * SETTING.override("samples", ["fixed"]),
+            search=grid_search(),
             budget=epochs(150, ladder=[75, 150], report_every=15),
             replicates=5,
         ),
         "d3": preset(
             note="three maxima: the transition should move to 3 heads",
             space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("dim", [3]),
+            **LONGER,
         ),
         "d5": preset(
             note="five maxima: the transition should move to 5 heads",
             space=grid(heads=[2, 3, 4, 5, 6], seq_len=[8, 32]) * SETTING.override("dim", [5]),
+            **LONGER,
         ),
         "adamw": preset(
             note="the same with AdamW",
             space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("optimizer", ["adamw"]),
+            **LONGER,
         ),
         "fixed_width": preset(
             note="total width 32 for every number of heads: is it heads or parameters? Where 32 is "
@@ -117,21 +140,25 @@ SWEEP = Sweep(
                 grid(heads=HEADS, seq_len=[8, 32])
                 * grid(lr=RATES, optimizer="soap", dim=4, depth=1, samples="stream", embed_dim=32)
             ).derive(head_dim=lambda point: 32 // point.heads),
+            **LONGER,
         ),
         "two_layers": preset(
             note="the paper's conjecture: what counts is heads times layers. With a residual: "
             "without one the second layer loses what the first has read",
             space=grid(heads=[1, 2, 3, 4], seq_len=[8, 32], residual=True)
             * SETTING.override("depth", [2]),
+            **LONGER,
         ),
         "sets": preset(
             note="each maximum over a block of positions of its own; `--set outer=squares` "
             "(product, sine) for another function of the maxima",
             space=grid(heads=HEADS, seq_len=[8, 32], sets="blocks", outer="sum") * SETTING,
+            **LONGER,
         ),
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
             space=grid(heads=[1, 4], seq_len=[8]) * SETTING.override("lr", [1e-2]),
+            search=grid_search(),
             budget=epochs(4),
             replicates=1,
             early_stopping=None,

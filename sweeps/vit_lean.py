@@ -36,7 +36,9 @@ from hsweep import (
     SizeBand,
     Sweep,
     epochs,
+    find_lean,
     grid,
+    grid_search,
     lean,
     preset,
     tuned,
@@ -117,9 +119,12 @@ SWEEP = Sweep(
     budget=epochs(20, ladder=[10, 20]),
     replicates=7,
     question=lean(baseline={"heads": 4, "depth": 4}, margin=0.02),
+    search=find_lean(),
     presets={
+        "grid": preset(note="every shape with seven seeds", search=grid_search()),
         "tuned": preset(
             note="twice the shapes, each at the best of four learning rates, over three budgets",
+            search=grid_search(),
             space=SHAPES * grid(mlp_ratio=[2, 4]) * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
             budget=epochs(28, ladder=[7, 14, 28]),
             replicates=7,
@@ -130,6 +135,7 @@ SWEEP = Sweep(
             "and does accuracy follow it? Heads that share 48 columns beside heads 8 wide, whose "
             "17 tokens meet as many columns at 2 heads, where the theory has its peak. No shape "
             "is stopped early: all are units of the comparison",
+            search=grid_search(),
             # Six heads share 48 columns at 8 each: one model under two names.
             space=grid(heads=[1, 2, 3, 4, 6, 8], head_dim=[None, 8], depth=[1, 2]).where(
                 lambda point: (point.heads, point.head_dim) != (6, 8)
@@ -147,6 +153,7 @@ SWEEP = Sweep(
         "cifar10": preset(
             note="CIFAR-10 at its native size, patch 4; give a local copy by --set data=PATH, or "
             "set HSWEEP_HUB=1 to let it be downloaded",
+            search=grid_search(),
             space=grid(heads=[2, 4, 8, 12], depth=[3, 6, 9, 12], mlp_ratio=[2, 4])
             * grid(data="uoft-cs/cifar10", patch_size=4, embed_dim=192, head_dim=32),
             recipe=Recipe(
@@ -160,6 +167,7 @@ SWEEP = Sweep(
         "paper": preset(
             note="ViT-B/16 on ImageNet-1k: figure 3's grid and table 4's lean row; about 100 hours "
             "a trial of baseline size on a GPU that sustains 100 TFLOP/s",
+            search=grid_search(),
             space=(
                 grid(heads=list(range(2, 20, 2)), depth=[12, 8], mlp_ratio=4)
                 + zipped(heads=[12, 16], depth=[12, 7], mlp_ratio=[4, 2])
@@ -183,6 +191,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
+            search=grid_search(),
             space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2]) * DIGITS * grid(lr=5e-3),
             budget=epochs(3),
             replicates=1,

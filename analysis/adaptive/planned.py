@@ -29,7 +29,9 @@ _MOST_NAMED: Final = 6
 _SHARES: Final = 3 * (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """Where the transition lies in rehearsals, and how many of the shapes are worse."""
 _FALL: Final = 3.0
-"""The fall of a rehearsed transition, over the smallest that counts."""
+_GROWTH: Final = 1.0
+"""The fall at a rehearsed transition, and growth with length before it, over the smallest fall that
+counts."""
 _NOISE: Final = 0.4
 _WORSE: Final = 2.0
 """The seed sd and the loss of a worse shape in a rehearsed race, over the margin."""
@@ -165,8 +167,10 @@ class TransitionSearch(RoundSearch[Run, Located]):
         limits, place = THRESHOLDS[self._scale], round(share * len(self.heads))
 
         def value(run: Run) -> float:
-            fall = _FALL * limits.min_drop if run.head >= place else 0.0
-            return limits.assumed_sd * float(rng.standard_normal()) - fall
+            # Before the transition the error grows with length, after it no more.
+            grown = _GROWTH * run.length / len(self.lengths)
+            level = limits.min_drop * (-_FALL if run.head >= place else grown)
+            return level + limits.assumed_sd * float(rng.standard_normal())
 
         return value
 
