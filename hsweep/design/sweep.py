@@ -406,14 +406,17 @@ class Sweep:
 
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the tuned axes of its space as nuisance axes of the question, and,
-        unless it sets early stopping, with scouts that tune them.
+        unless it sets early stopping, with scouts that tune them. A search that asks for trials
+        round by round has scouts for any nuisance axes: its runs are those of one setting.
 
         Raises:
             UserError: an axis that has another part in the question.
         """
         question = self.question
         axes = () if question is None else self.space.tuned_axes
-        if question is None or not axes:
+        if question is None:
+            return self
+        if not (axes or (self.search.seeds is not None and question.nuisance)):
             return self
         nuisance = tuple(dict.fromkeys((*question.nuisance, *axes)))
         stopping = self.early_stopping

@@ -161,6 +161,11 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
                 f"give {axis} numbers",
             )
             return
+    if question.by is not None and (least := min(tried[question.by])) <= 0:
+        yield _impossible(
+            f"{question.by} holds {least}; its logarithm is used, so it must be above 0",
+            f"leave that value out (--set {question.by}=...), or ask with another axis",
+        )
     yield from _of_settings(plan, question)
     yield from _of_rivals(plan, question)
     if not plan.is_adaptive:  # else which values are tried is not known yet

@@ -174,6 +174,11 @@ class TestTransitions:
         kind, text, _ = only(concerns(space=space, question=Transition("width", "kind")))
         assert (kind, "kind must be numbers" in text) == ("impossible", True)
 
+    def test_growth_is_by_the_logarithm_of_the_length(self) -> None:
+        space = grid(width=[1, 2, 3, 4, 5, 6], dropout=[0.0, 0.1, 0.2])
+        kind, text, _ = only(concerns(space=space, question=Transition("width", "dropout")))
+        assert (kind, "dropout holds 0.0" in text) == ("impossible", True)
+
     @pytest.mark.parametrize(
         ("strata", "kind", "lost"),
         [

@@ -114,6 +114,23 @@ def test_without_a_jump_it_ends_after_the_search(
     assert {seq_len for _, seq_len, *_ in trained(home, "toy-quick")} == {64}
 
 
+def test_each_cell_is_searched_at_its_best_setting(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    """Chosen by seeds that count in no test, also where the settings are no tuned rates."""
+    file = write(tmp_path)
+    text = file.read_text().replace("seq_len=[8, 16, 32, 64, 128]", "seq_len=[8, 64], bias=[0, 1]")
+    text = text.replace('by="seq_len"', 'by="seq_len", nuisance=("bias",)')
+    file.write_text(text.replace("y = -1 ", "y = -1 + 0.5 * point.bias "))
+    ended = hsweep("run", file, "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    assert answer_of(home, "toy-quick")["h_star"] == 6
+    with StudyFolder.open(home, "toy-quick").journal() as journal:
+        counted = {row.point["bias"] for row in journal.trials()
+                   if row.status == "finished" and row.replicate > 0}  # fmt: skip
+    assert counted == {0}
+
+
 def test_it_searches_among_the_lengths_that_can_be_trained(
     hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
