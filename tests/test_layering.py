@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "analysis": (
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.files", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
-        *("hsweep.design.search",),
+        *("hsweep.design.search", "hsweep.design.budget", "hsweep.design.early_stopping"),
+        *("hsweep.coordination.asha",),
         *("hsweep.design.labels", "hsweep.design.metric_names"),
         *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),
         *("hsweep.record.manifest", "hsweep.record.summary"),
@@ -84,7 +85,7 @@ ANALYSIS_ROOMS = (
     *("analysis.adaptive", "analysis.text"),
     *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
     *("analysis.report", "analysis.terminal", "analysis.results"),
-    *("analysis.ask", "analysis.result_files", "analysis.compare"),
+    *("analysis.ask", "analysis.result_files", "analysis.compare", "analysis.replay"),
 )
 """The folders of the analysis, and its modules above them, in the same way."""
 

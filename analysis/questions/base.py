@@ -101,6 +101,7 @@ class StudyRuns:
 
     Attributes:
         longest: trials of longer budgets are left out; None leaves out none.
+        only: rows of ``every_trial``, perhaps changed, as if they were all of the study.
         is_listed: the study's points are listed or drawn, so that its cells can be given further
             trials.
     """
@@ -109,6 +110,7 @@ class StudyRuns:
     tables: "StudyTables"
     longest: int | None = None
     is_listed: bool = True
+    only: pd.DataFrame | None = None
 
     @property
     def goal(self) -> Goal:
@@ -194,6 +196,8 @@ class StudyRuns:
     @cached_property
     def every_trial(self) -> pd.DataFrame:
         """One row a trial; a trial that has learned nothing has the status ``at_chance``."""
+        if self.only is not None:
+            return self.only
         manifest = self.manifest
         return with_at_chance(
             self.tables.trials_frame(),

@@ -65,3 +65,11 @@ def mean_interval(mean: float, reach: float, span: Span) -> Interval:
     )
     # The logarithm and its inverse round: the mean must stay inside the interval.
     return clipped(Interval(mean, min(below, mean), max(above, mean)), span)
+
+
+def share_of(hits: int, of: int) -> Interval:
+    """Return a share with its 95 % Wilson interval."""
+    from scipy.stats import binomtest  # slow to import
+
+    ends = binomtest(hits, of).proportion_ci(method="wilson")
+    return Interval(hits / of, float(ends.low), float(ends.high))

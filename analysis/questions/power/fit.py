@@ -31,9 +31,10 @@ from analysis.questions.transition.result import TransitionResult, TransitionSet
 from analysis.questions.transition.table import RunTable
 from analysis.runs.scale import THRESHOLDS
 from analysis.runs.tuned import tuned_runs
+from analysis.statistics.bounds import share_of
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.noninferiority import power, seeds_for
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray
 from analysis.text.numbers import y_unit
 from analysis.values import Number, number
 from hsweep.design.question import Scale
@@ -156,7 +157,7 @@ def plan_transition(
                 design=design,
                 trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
                 jump=jump,
-                power=_share(hits, settings.sweeps),
+                power=share_of(hits, settings.sweeps),
                 located=located / hits if hits else None,
                 verdicts={name: n / settings.sweeps for name, n in sorted(verdicts.items())},
             )
@@ -322,14 +323,6 @@ def _even_lengths(lengths: tuple[Number, ...], count: int) -> tuple[Number, ...]
         return lengths
     low, high = lengths[0], max(lengths[-1], lengths[0] * 2 ** (count - 1))
     return tuple(round(float(length)) for length in np.geomspace(low, high, count))
-
-
-def _share(hits: int, of: int) -> Interval:
-    """Return a share with its 95 % Wilson interval."""
-    from scipy.stats import binomtest  # slow to import
-
-    ends = binomtest(hits, of).proportion_ci(method="wilson")
-    return Interval(hits / of, float(ends.low), float(ends.high))
 
 
 def _unit(scale: Scale) -> float:
