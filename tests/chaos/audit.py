@@ -304,7 +304,9 @@ def audit_tracking(found: Audit, study: Path, uri: str, damaged: Collection[Repo
     if parents != ["FINISHED"]:
         found.wrong.append(f"the study's own MLflow runs are {parents}")
     for key in record.rows.keys() - set(keys):
-        found.lost[key] = "no MLflow run"
+        # What a search did not ask for never was a run.
+        if record.rows[key].status != "not_needed":
+            found.lost[key] = "no MLflow run"
     for run, key in zip(runs, keys, strict=True):
         if key not in record.rows:
             continue

@@ -10,7 +10,7 @@ import pytest
 from chaos.audit import Endings
 from chaos.fault_table import Fault
 from chaos.reporting import note
-from chaos.workplace import STOPPING, Workplace
+from chaos.workplace import SEARCHING, STOPPING, Workplace
 
 _MINUTES: Final = 45
 _BEGAN: Final = pytest.StashKey[float]()
@@ -72,6 +72,12 @@ def calm(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
 def calm_stopping(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
     """The same with early stopping."""
     return _undisturbed(Workplace(tmp_path_factory.mktemp("calm"), store=store, more=STOPPING))
+
+
+@pytest.fixture(scope="session")
+def calm_searching(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
+    """The same with a search for a transition."""
+    return _undisturbed(Workplace(tmp_path_factory.mktemp("calm"), store=store, more=SEARCHING))
 
 
 def _undisturbed(workplace: Workplace) -> Endings:

@@ -32,7 +32,9 @@ _HELPERS: Final = ("dashboard", "DashboardAgent", "RuntimeEnvAgent", "log_monito
 _SWEEP: Final = '''
 """Twenty-four trials of about a second each."""
 
-from hsweep import Asha, Recipe, Resources, Sweep, epochs, grid
+from hsweep import (
+    Asha, Recipe, Resources, Sweep, Transition, epochs, find_transition, grid
+)
 from paced_beside import PacedTask
 from tiny_beside import tiny_model
 
@@ -51,6 +53,9 @@ SWEEP = Sweep(
     {more}
 )
 '''
+SEARCHING: Final = (
+    'question=Transition(x="width", nuisance=("dropout",)), search=find_transition(),'
+)
 STOPPING: Final = 'early_stopping=Asha(grace=2, strata=("dropout",), min_survivors=2),'
 
 
