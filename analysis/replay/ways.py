@@ -127,9 +127,9 @@ class Replay:
 
     def _read(self, text: str) -> dict[str, Any]:
         way: dict[str, Any] = dict(part.partition("=")[::2] for part in text.split(","))
-        for name in way:
-            if name not in (known := ("adaptive", "seeds", "every", *_RUNGS)):
-                raise unknown_name("part of a way", name, known)
+        for name in () if text == "adaptive" else way:
+            if name not in (known := ("seeds", "every", *_RUNGS)):
+                raise unknown_name("part of a way", name, ("adaptive", *known))
         axis, _, step = way.get("every", "").partition("/")
         if axis and axis not in self.record.cells:
             raise unknown_name("axis in every=AXIS/2", axis, self.record.cells)
@@ -266,6 +266,7 @@ def ways_chart(played: Sequence[Played], name: str) -> Chart:
 
     cost = series("training", palette.GREY, [each.share for each in played])
     kept = series("draws with the same answer", palette.BLUE, [each.same for each in played])
-    title, x = "What a way costs, and how often it keeps the answer", "share of what is on record"
+    title = "What a way costs, and how often it keeps the answer"
+    x = "share of the training (grey), of the draws with the same answer (blue)"
     rows = row_axis([each.way for each in played])
     return Chart(name, title, "", Axis(x, range=(-0.03, 1.03)), rows, (cost, kept))

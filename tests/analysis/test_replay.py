@@ -129,6 +129,7 @@ def test_rungs_that_come_too_early_lose_the_winner() -> None:
         ("halving=2", "part of a way"),
         ("every=depth/2", "axis in every=AXIS/2"),
         ("seeds=0", "whole numbers above 0"),
+        ("adaptive,seeds=1", "part of a way"),
         ("grace=1,reduction_factor=1", "reduction factor"),
     ],
 )
