@@ -1,11 +1,26 @@
 """The ways to choose points from a space."""
 
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hsweep.design.domain import AxisValue
 from hsweep.design.question import Goal, Question, Transition
-from hsweep.errors import UserError, check_choice, check_whole, shown
+from hsweep.errors import (
+    UserError,
+    check_choice,
+    check_whole,
+    format_error,
+    is_number,
+    shown,
+)
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.samplers import BaseSampler
+
+    from hsweep.design.space import Space
 
 WINDOW_SEEDS: Final = 7
 """Seeds of a cell that a search for a transition may test with, from 0 on."""
@@ -21,6 +36,11 @@ NOT_ASKED: Final = "the search did not ask for it"
 BY_ROUNDS: Final = {"transition": WINDOW_SEEDS, "lean": RACE_SEEDS}
 """The searches that ask for trials round by round, with the seeds of a point that may count."""
 
+Constraint = tuple[str, Literal["<=", ">="], float]
+"""A cost that is known before training, and its bound."""
+_SAMPLERS: Final = {"tpe": "TPE", "gp": "GP", "nsga2": "NSGAII", "cmaes": "CmaEs"}
+_COSTS: Final = ("num_params", "flops_per_example", "train_memory_bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -28,20 +48,27 @@ class Search:
 
     Attributes:
         method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
-            tree-structured Parzen estimator propose, learning from the trials that ended;
+            sampler of Optuna propose, learning from the trials that ended;
             ``transition`` and ``lean`` train, round by round, what of a finite space locates a
             transition or finds the leanest shape.
         num_points: points to draw or propose; None for a grid.
         also: further objectives, as (column, goal), for a multi-objective search; the columns are
             metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
+        sampler: of Optuna, by name or as an object with a seed of its own.
+        start_from: name of a study whose finished trials the sampler knows from the start.
+        constraint: a bound on one of these costs; what lies beyond it is not trained.
 
     Raises:
-        UserError: a search without a number of points, or objectives it cannot use.
+        UserError: a search without a number of points, or objectives or a constraint that it
+            cannot use.
     """
 
     method: Literal["grid", "random", "optuna", "transition", "lean"] = "grid"
     num_points: int | None = None
     also: tuple[tuple[str, Goal], ...] = ()
+    sampler: "str | BaseSampler" = "tpe"
+    start_from: str = ""
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         check_choice("search method", self.method, ("grid", "random", "optuna", *BY_ROUNDS))
@@ -62,6 +89,63 @@ class Search:
             raise UserError(
                 "also must be pairs of a column and 'min' or 'max', as (('num_params', 'min'),), "
                 f"not {shown(objectives)}"
+            )
+        match self.constraint:
+            case None:
+                return
+            case (name, "<=" | ">=", bound) if name in _COSTS and is_number(bound):
+                return
+        raise UserError(
+            f"constraint must be one of {', '.join(_COSTS)}, '<=' or '>=', and a number, as "
+            f"('num_params', '<=', 60e6), not {shown(self.constraint)}"
+        )
+
+    def excess(self, costs: Mapping[str, int]) -> float:
+        """Return by how much the costs of a point exceed the constraint, at most 0 within it;
+        UserError if the cost is not known."""
+        name, sign, bound = self.constraint or ("", "<=", 0)
+        if name and name not in costs:
+            raise UserError(f"the search bounds {name}, which describe= has to return")
+        return (costs.get(name, 0) - bound) * (1 if sign == "<=" else -1)
+
+    def new_study(self, seed: int, goals: Sequence[Goal]) -> "optuna.Study":
+        """Return a study of Optuna in memory; a sampler that is an object has its own seed.
+
+        Raises:
+            UserError: no sampler, or one whose package is missing.
+        """
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        sampler = copy.deepcopy(self.sampler)
+        if isinstance(sampler, str) and sampler in _SAMPLERS:
+            try:
+                kind = getattr(optuna.samplers, f"{_SAMPLERS[sampler]}Sampler")
+                sampler = kind(seed=seed % 2**32)
+            except ImportError as error:
+                raise UserError(
+                    f"the sampler {sampler!r} needs a package: pip install {sampler} ({error})"
+                ) from error
+        if not isinstance(sampler, optuna.samplers.BaseSampler):
+            names = ", ".join(map(repr, _SAMPLERS))
+            raise UserError(f"sampler must be {names} or one of Optuna's, not {shown(sampler)}")
+        directions: Any = [f"{goal}imize" for goal in goals]
+        return optuna.create_study(sampler=sampler, directions=directions)
+
+    def check_sampler(self, space: "Space") -> None:
+        """Refuse a sampler that cannot search a space, or that begins in another way each time: a
+        search that goes on asks again for what it proposed."""
+        goals: list[Goal] = ["min" for _ in range(1 + len(self.also))]
+        studies = [self.new_study(0, goals), self.new_study(0, goals)]
+        try:
+            ranges = space.to_optuna()
+            one, other = ([study.ask(ranges).params for _ in range(5)] for study in studies)
+        except Exception as error:
+            raise UserError(f"Optuna cannot search this space: {format_error(error)}") from error
+        if one != other:
+            raise UserError(
+                f"the sampler {type(self.sampler).__name__} proposes other points each time, so a "
+                "study could not go on as it was; give it a seed"
             )
 
     @property
@@ -106,9 +190,17 @@ def random_search(num_points: int) -> Search:
     return Search("random", num_points)
 
 
-def optuna_search(num_points: int, *, also: tuple[tuple[str, Goal], ...] = ()) -> Search:
-    """Return the search that lets Optuna propose ``num_points`` points, one after another."""
-    return Search("optuna", num_points, also)
+def optuna_search(
+    num_points: int,
+    *,
+    also: tuple[tuple[str, Goal], ...] = (),
+    sampler: "str | BaseSampler" = "tpe",
+    start_from: str = "",
+    constraint: Constraint | None = None,
+) -> Search:
+    """Return the search that lets Optuna propose ``num_points`` points, one after another (see
+    ``Search``)."""
+    return Search("optuna", num_points, also, sampler, start_from, constraint)
 
 
 def search_named(name: AxisValue, question: Question | None) -> Search:

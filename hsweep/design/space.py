@@ -7,12 +7,13 @@ into Optuna's distributions and Ray Tune's domains through one flat set of *para
 """
 
 import ast
+import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from hsweep.design.domain import (
     AxisValue,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _MAX_REJECTIONS: Final = 10_000
 _MAX_LISTED: Final = 200_000
 _MAX_COMBINATIONS: Final = 1_000_000
+_MOST_CHOICES: Final = 10_000
 
 
 class Point(Mapping[str, Any]):
@@ -201,11 +203,30 @@ class Space(ABC):
             )
         return list(samples)
 
+    def parameters_of(self, values: Mapping[str, AxisValue]) -> dict[Point, dict[str, Any]]:
+        """Return the points that have the given axis values, each with parameters that stand for it
+        (see ``parameters``); none where other axes have too many values."""
+        domains = self.parameters()
+        candidates = (_choices(name, domain, values) for name, domain in domains.items())
+        choices = [choice for choice in candidates if choice is not None]
+        if len(choices) < len(domains) or math.prod(map(len, choices)) > _MOST_CHOICES:
+            return {}
+        points: dict[Point, dict[str, Any]] = {}
+        for chosen in itertools.product(*choices):
+            parameters = dict(zip(domains, chosen, strict=True))
+            decoded = self.decode(parameters)
+            if decoded is not None and (point := Point(decoded)).has(values):
+                points.setdefault(point, parameters)
+        return points
+
     def to_optuna(self) -> "dict[str, BaseDistribution]":
-        """Return Optuna's distributions of the space's parameters (see ``decode``)."""
+        """Return Optuna's distributions of the space's parameters: of ordered values that of their
+        numbers in the list, so that a sampler knows which are next to each other."""
         from optuna import distributions as optuna
 
         def distribution(domain: Domain) -> "BaseDistribution":
+            if _is_ordered(domain):
+                return optuna.IntDistribution(0, len(domain.values) - 1)
             if isinstance(domain, ValueList):
                 return optuna.CategoricalDistribution(cast(Any, domain.values))
             if isinstance(domain, IntRange):
@@ -214,6 +235,24 @@ class Space(ABC):
             return optuna.FloatDistribution(domain.low, domain.high, log=domain.log)
 
         return {name: distribution(domain) for name, domain in self.parameters().items()}
+
+    def from_optuna(self, values: Mapping[str, Any]) -> Point | None:
+        """Return the point that values of Optuna's distributions stand for, None if it is
+        excluded."""
+        parameters = dict(values)
+        for name, domain in self.parameters().items():
+            if _is_ordered(domain):
+                parameters[name] = domain.values[values[name]]
+        decoded = self.decode(parameters)
+        return None if decoded is None else Point(decoded)
+
+    def optuna_values(self, point: Point) -> dict[str, Any]:
+        """Return values of Optuna's distributions for a point; none if it is not of the space."""
+        values = self.parameters_of(point).get(point, {})
+        for name, domain in self.parameters().items() if values else ():
+            if _is_ordered(domain):
+                values[name] = domain.values.index(values[name])
+        return values
 
     def __mul__(self, other: "Space") -> "Space":
         """Every combination of a point of each."""
@@ -499,6 +538,26 @@ def num_values(domain: Domain) -> float:
     if isinstance(domain, ValueList):
         return len(domain.values)
     return (domain.high - domain.low) // domain.step + 1
+
+
+def _is_ordered(domain: Domain) -> TypeGuard[ValueList]:
+    """Whether a domain lists several numbers that rise or fall."""
+    values: tuple[Any, ...] = domain.values if isinstance(domain, ValueList) else ()
+    are_numbers = len(values) > 1 and {*map(type, values)} <= {int, float}
+    return are_numbers and [*values] in (sorted(values), sorted(values, reverse=True))
+
+
+def _choices(
+    name: str, domain: Domain, wanted: Mapping[str, AxisValue]
+) -> tuple[AxisValue, ...] | None:
+    """Return the values of a parameter that may make a point with the wanted axis values; None for
+    too many."""
+    axis = name.rpartition(".")[2]
+    if axis not in wanted:
+        return domain.finite() if num_values(domain) <= _MOST_CHOICES else None
+    # A value that the point cannot have matters on the other side of a union alone.
+    other = domain.values[0] if isinstance(domain, ValueList) else domain.low
+    return (wanted[axis] if wanted[axis] in domain else other,)
 
 
 def _require_axis(space: Space, axis: str) -> None:

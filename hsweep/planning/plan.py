@@ -1,20 +1,17 @@
 """Plans every trial before any trains: keys, counts, memory, impossible points, duplicates."""
 
-import itertools
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from hsweep.design.domain import AxisValue, Domain, ValueList
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.question import Lean, Question, Transition
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import BASELINE_MORE, SEARCH_SEEDS, searched_length
-from hsweep.design.space import Point, num_values
+from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
@@ -52,7 +49,6 @@ _MAX_CHECKED_BUILDS: Final = 300
 _MAX_HASHES: Final = 256
 _BUILT: Final = ("model", "task")
 UNREAD_DATA: Final = "unread"
-_MOST_BASELINES: Final = 10_000
 """Combinations that are looked at, and values of one axis."""
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
@@ -169,12 +165,14 @@ class Planner:
     Attributes:
         trials: those of the plan, and what was added, by key.
         skipped: points without a trial, each with the reason.
+        excess: by how much those of them that the search's constraint excludes exceed it.
         merged: number of trials that would repeat others.
     """
 
     _plan: Plan
     trials: dict[str, Trial] = field(init=False)
     skipped: dict[Point, str] = field(default_factory=dict)
+    excess: dict[Point, float] = field(default_factory=dict)
     merged: int = 0
     _data_problems: dict[str, None] = field(init=False)
     _results: dict[Hashable, Any] = field(default_factory=dict)
@@ -273,8 +271,16 @@ class Planner:
             parts=parts,
             origin=origin,
         )
-        if reason := violation(self._plan.limits, cost_columns(trial)):
+        costs = cost_columns(trial)
+        if reason := violation(self._plan.limits, costs):
             raise ImpossiblePointError(reason)
+        constraint = sweep.search.constraint
+        if constraint is not None and (excess := sweep.search.excess(costs)) > 0:
+            self.excess[point] = excess
+            name, sign, bound = constraint
+            raise ImpossiblePointError(
+                f"{name} {costs[name]:,} is beyond the search's constraint, {sign} {bound:,.0f}"
+            )
         return trial
 
     def _check_metrics(self, task: Learnable) -> None:
@@ -442,6 +448,8 @@ def make_plan(
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
     sweep = sweep.with_tuned_axes()
+    if sweep.search.method == "optuna":
+        sweep.search.check_sampler(sweep.space)
     draft = Plan(
         sweep,
         preset,
@@ -458,7 +466,8 @@ def make_plan(
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     for point in points:
-        planner.plan_point(point, range(number))
+        if len(planner.trials) < (sweep.search.num_points or len(points)) * per_point:
+            planner.plan_point(point, range(number))
     if sweep.search.seeds is not None:
         _plan_search(planner, sweep.question, number)
     if not planner.trials:
@@ -509,7 +518,7 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
         num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
         if num_points > MAX_TRIALS and not sweep.space.is_finite:
             raise _too_many()
-        first = [point for point, _ in baseline_proposals(sweep)]
+        first = baseline_proposals(sweep)
         drawn = sweep.space.sample(num_points, study_seed)
         return list(dict.fromkeys([*first, *drawn]))[:num_points]
     except UserError:
@@ -518,9 +527,8 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
         raise UserError(f"the sweep's space cannot be listed: {format_error(error)}") from error
 
 
-def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
-    """Return the points that a sampling search begins with, the baseline of a lean question, each
-    with the parameters that stand for it (see ``Space.parameters``).
+def baseline_proposals(sweep: Sweep) -> list[Point]:
+    """Return the points that a sampling search begins with, the baseline of a lean question.
 
     One at each value of ``within`` and of the nuisance axes. None where the baseline does not
     determine its point: where another axis has several values, or one of these has infinitely many.
@@ -528,21 +536,10 @@ def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
     question = sweep.question
     if not isinstance(question, Lean) or sweep.search.lists_points:
         return []
-    baseline = dict(question.baseline)
-    domains = sweep.space.parameters()
-    candidates = (_choices(name, domain, baseline) for name, domain in domains.items())
-    choices = [values for values in candidates if values is not None]
-    if len(choices) < len(domains) or math.prod(map(len, choices)) > _MOST_BASELINES:
-        return []
-    proposals: dict[Point, dict[str, Any]] = {}
-    for values in itertools.product(*choices):
-        parameters = dict(zip(domains, values, strict=True))
-        decoded = sweep.space.decode(parameters)
-        if decoded is not None and question.is_baseline(point := Point(decoded)):
-            proposals.setdefault(point, parameters)
+    proposals = list(sweep.space.parameters_of(dict(question.baseline)))
     shapes = {shape_of(question, point) for point in proposals}
     comparisons = {comparison_of(question, point) for point in proposals}
-    return list(proposals.items()) if len(shapes) == len(comparisons) else []
+    return proposals if len(shapes) == len(comparisons) else []
 
 
 def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
@@ -553,15 +550,3 @@ def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
 def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
     """Return the comparison of a point: its value of ``within``, None without such an axis."""
     return None if question.within is None else point.get(question.within)
-
-
-def _choices(
-    name: str, domain: Domain, baseline: Mapping[str, AxisValue]
-) -> tuple[AxisValue, ...] | None:
-    """Return the values of a parameter that may make a baseline; None for too many."""
-    axis = name.rpartition(".")[2]
-    if axis not in baseline:
-        return domain.finite() if num_values(domain) <= _MOST_BASELINES else None
-    # A value that the baseline cannot have matters on the other side of a union alone.
-    other = domain.values[0] if isinstance(domain, ValueList) else domain.low
-    return (baseline[axis] if baseline[axis] in domain else other,)

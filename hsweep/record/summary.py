@@ -24,6 +24,8 @@ INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
 PROPOSALS: Final = "proposal:"
 """Prefix of the metas that hold the proposals of an adaptive search."""
+EARLIER: Final = "earlier:"
+"""Prefix of the meta that holds the results of the study that an adaptive search starts from."""
 SEARCH_END: Final = "search-end"
 """Name of the meta that says why a search proposed fewer points than ``num_points``."""
 

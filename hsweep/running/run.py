@@ -393,7 +393,8 @@ def _coordinator(
         from hsweep.coordination.search import OptunaProposer
 
         planner = Planner(replace(plan, trials=()))
-        proposer = OptunaProposer(plan.sweep, planner, journal, plan.study_seed, reuse)
+        home = Home(study.paths.home)
+        proposer = OptunaProposer(plan.sweep, planner, journal, plan.study_seed, reuse, home)
         trials = proposer.known_trials
     record_trials(journal, trials)
     reuse(trials)

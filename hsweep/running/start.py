@@ -85,6 +85,10 @@ class Request:
         its data cannot be read."""
         prepared = planned(self.loaded, self.chosen)
         refuse_unread_data(prepared.plan)
+        if prepared.plan.sweep.search.start_from:
+            from hsweep.coordination.search import earlier_results
+
+            earlier_results(self.home, prepared.plan.sweep)  # raises where there are none
         manifest = new_manifest(
             *(self.name, prepared, self.target),
             storage=self.beginning.storage,

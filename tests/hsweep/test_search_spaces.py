@@ -41,8 +41,8 @@ def from_optuna(space: Space, seed: int, count: int) -> list[Point]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
     distributions = space.to_optuna()
-    decoded = [space.decode(study.ask(distributions).params) for _ in range(count)]
-    return [Point(values) for values in decoded if values is not None]
+    drawn = [space.from_optuna(study.ask(distributions).params) for _ in range(count)]
+    return [point for point in drawn if point is not None]
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -79,8 +79,18 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
         resumed = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         assert [trial.key for trial in resumed.known_trials] == [trial.key for trial in proposed]
         known = resumed.study.trials
-        assert [resumed._sweep.space.decode(trial.params) for trial in known] == [
-            dict(trial.point) for trial in proposed
+        assert [resumed._sweep.space.from_optuna(trial.params) for trial in known] == [
+            trial.point for trial in proposed
         ]
         assert len(resumed.propose()) == 1
         assert resumed.propose() == []
+
+
+def test_numbers_that_rise_or_fall_are_a_range_to_optuna_and_other_values_categories() -> None:
+    space = grid(up=[1, 2, 8], down=[0.1, 0.01], no=[2, 1, 3], flag=[False, True], one=[4])
+    kinds = {name: type(each).__name__ for name, each in space.to_optuna().items()}
+    assert {name for name, kind in kinds.items() if kind == "IntDistribution"} == {"up", "down"}
+    assert kinds["no"] == kinds["flag"] == kinds["one"] == "CategoricalDistribution"
+    for point in space.points():
+        assert space.from_optuna(space.optuna_values(point)) == point
+    assert space.optuna_values(Point({"up": 3, "down": 0.1, "no": 1, "flag": True, "one": 4})) == {}
