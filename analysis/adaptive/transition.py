@@ -19,9 +19,8 @@ Drops, limits and standard errors are in units of y on the metric's scale (`anal
 
 import math
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
@@ -29,13 +28,14 @@ import numpy as np
 from scipy import special
 
 from analysis.adaptive.rounds import Design, Round
-from analysis.adaptive.rounds import Values as RoundValues
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray
 from hsweep.design.question import ALPHA
 from hsweep.design.search import WINDOW_SEEDS
 
 Cell = tuple[int, int]
+_Rung = tuple[Sequence[int], int]
+"""Lengths, and the seeds of a cell at each."""
 Phase = Literal["search", "window", "place", "growth"]
 Verdict = Literal["collapse", "none", "open"]
 Growth = Literal["gone", "stays", "open"]
@@ -49,9 +49,6 @@ class Run(NamedTuple):
     seed: int
 
 
-Values = RoundValues[Run]
-_Rounds = Generator[Round[Run], Values, None]
-
 SEEDS: Final = (2, 2, 2, 3, 5)
 """Seeds of a cell at each rung of the ladder."""
 SPARE: Final = 2
@@ -60,10 +57,8 @@ SEARCH_SEED: Final = WINDOW_SEEDS
 """Number of the first seed of the search; those before it are the tests'."""
 _ATTEMPTS: Final = 3
 """Windows that are tried, at most."""
-_ALL_AT_ONCE: Final = 6
-"""Head counts that are all searched from the start."""
-_FIRST: Final = (5, 9)
-"""Fewest and most head counts of the first round, where there are more."""
+_FIRST: Final = (6, 5, 9)
+"""Head counts that are all searched from the start; of more, the fewest and the most."""
 _SCATTER: Final = 1.4
 """Sd of single head counts about a smooth decline, over the scale's smallest."""
 _SCATTER_SURE: Final = 2.2
@@ -125,35 +120,35 @@ class _Gap(NamedTuple):
     high: int
     se: float
 
+    @property
+    def is_step(self) -> bool:
+        return self.high - self.low == 1
+
 
 @dataclass
 class _Cells:
     """The runs of cells so far.
 
     Attributes:
-        phase: for which they are asked.
         first: number of a cell's first seed.
+        far: runs of a cell that lie further apart are scattered.
         values: of each cell, in the order of the seeds.
         asked: seeds that each cell has been given.
     """
 
-    phase: Phase
     first: int
     far: float
     values: defaultdict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
     asked: defaultdict[Cell, int] = field(default_factory=lambda: defaultdict(int))
 
-    def fill(self, seeds: Mapping[Cell, int], why: str, phase: Phase | None = None) -> _Rounds:
+    def fill(self, phase: Phase, seeds: Mapping[Cell, int], why: str) -> Design[Run, None]:
         """Ask for runs until each cell has its number of values, or has failed too often."""
-        while runs := [
-            run for cell, number in seeds.items() for run in self._missing(cell, number)
-        ]:
-            got = yield Round(phase or self.phase, tuple(runs), why)
+        while runs := [run for each in seeds.items() for run in self._missing(*each)]:
+            got = yield Round(phase, tuple(runs), why)
             for run in runs:
-                cell = run.head, run.length
-                self.asked[cell] += 1
+                self.asked[run[:2]] += 1
                 if (value := got[run]) is not None:
-                    self.values[cell].append(value)
+                    self.values[run[:2]].append(value)
 
     def _missing(self, cell: Cell, number: int) -> Iterator[Run]:
         asked, lacking = self.asked[cell], number - len(self.values[cell])
@@ -177,9 +172,7 @@ class _Cells:
     def sd(self, assumed: float) -> tuple[float, int]:
         """Return the sd between seeds, pooled over the cells and with what is assumed at first, and
         its degrees of freedom; runs that got stuck are no noise."""
-        groups = [
-            v for cell, v in self.values.items() if len(v) > 1 and not self.is_scattered(cell)
-        ]
+        groups = [v for c, v in self.values.items() if len(v) > 1 and not self.is_scattered(c)]
         squares = sum(float(np.var(values)) * len(values) for values in groups)
         df = _PRIOR_DF + sum(len(values) - 1 for values in groups)
         return math.sqrt((_PRIOR_DF * assumed**2 + squares) / df), df
@@ -199,22 +192,37 @@ def locate(
         lengths: those of the modulating axis, ascending; one value without such an axis.
         at: index of the length of the search.
     """
-    axes = np.asarray(heads, float), np.asarray(lengths, float)
-    return _Locator(*axes, at, limits, alpha).run()
+    return _Locator(np.array(heads, float), np.array(lengths), at, limits, alpha).run()
 
 
-@dataclass
-class _Look:
-    """What a window shows at one rung of the ladder."""
+class _Table(NamedTuple):
+    """Cells of the window.
 
-    drop: float
-    excess: float | None
-    further: float | None
-    abrupt: bool
-    vanishing: bool
-    growth: Growth | None
-    is_futile: bool
+    Attributes:
+        heads, lengths: their indices.
+        z, noise: their values and the variances of these, shape [heads, lengths].
+        df: degrees of freedom of the noise.
+    """
+
+    heads: Sequence[int]
+    lengths: Sequence[int]
+    z: FloatArray
+    noise: FloatArray
+    df: int
+
+    def quantile(self, probability: float) -> float:
+        """Return a quantile of Student's t."""
+        return float(special.stdtrit(self.df, probability))
+
+
+class _Look(NamedTuple):
+    """What a window shows at one rung of the ladder: the answer if it were the last, and whether
+    the next step is the larger one, this one is too small, and more runs are of no use."""
+
+    answer: Located
+    moves_on: bool
     is_small: bool
+    is_futile: bool
 
 
 class _Locator:
@@ -223,70 +231,69 @@ class _Locator:
     ) -> None:
         self.heads, self.at, self.limits, self.alpha = heads, at, limits, alpha
         self.log_length = np.log10(lengths) if len(lengths) > 1 else np.zeros(1)
-        self.search = _Cells("search", SEARCH_SEED, limits.min_drop)
-        self.window = _Cells("window", 0, limits.min_drop)
+        self.search, self.window = (_Cells(seed, limits.min_drop) for seed in (SEARCH_SEED, 0))
         self.learnt: dict[int, float] = {}
         self.ladder = _ladder(len(lengths))
-        self.scatter = _SCATTER * limits.head_sd
 
     def run(self) -> Design[Run, Located]:
-        answer = Located("none")
+        answer = Located("none", f"no step falls by {self.limits.min_drop:g} {self.limits.unit}")
         for attempt in range(_ATTEMPTS):
             step = yield from self._search()
             if step is None:
                 break
             self.share = _POCOCK[len(self.ladder) - 1] * self.alpha / (attempt + 1) / 2
-            answer, look = yield from self._try(step)
-            if answer.verdict != "none" or not look.is_small:
-                return answer
+            answer, is_refuted = yield from self._try(step)
+            if not is_refuted:
+                break
             self._learn()
-        return self._without(answer)
+            answer = Located("none", answer.reason, answer.star)
+        hidden = [(gap.hidden, gap.low, gap.high) for gap in self._gaps() if not gap.is_step]
+        return replace(answer, hidden=max(hidden, default=None))
 
     # Search
 
-    def _search(self) -> Generator[Round[Run], Values, int | None]:
+    def _search(self) -> Design[Run, int | None]:
         """Return the index of the head count that ends the leading step; None if no gap can hide
         one that counts."""
         if not self.search.values:
             first = dict.fromkeys(((k, self.at) for k in _spread(len(self.heads))), 1)
             # Everything before it is compared with the last one.
             first[len(self.heads) - 1, self.at] = 2
-            yield from self.search.fill(first, "one run at head counts that are spread out")
-        while True:
-            gaps = [gap for gap in self._gaps() if self._counts(gap) and self._between(gap) != []]
-            if not gaps:
-                return None
-            leading = max(gaps)
-            unsure = [leading]
-            if leading.high - leading.low == 1 and self._is_confirmed(leading):
+            yield from self.search.fill(
+                "search", first, "one run at head counts that are spread out"
+            )
+        while gaps := [gap for gap in self._gaps() if self._counts(gap)]:
+            unsure = [leading := max(gaps)]
+            if self._is_confirmed(leading):
                 bar = leading.hidden - _RIVAL * leading.se
                 unsure = [gap for gap in gaps if gap.hidden > bar and not self._is_confirmed(gap)]
             if not unsure:
                 return leading.high
-            wide = next((gap for gap in unsure if gap.high - gap.low > 1), None)
-            if wide is not None:
+            wide = next((gap for gap in unsure if not gap.is_step), None)
+            if wide is None:
+                cells = {(k, self.at): 2 for gap in unsure for k in (gap.low, gap.high)}
+                why = "a second run where one step leads"
+            else:
                 middle = (wide.low + wide.high) // 2
-                place = min(self._between(wide) or (), key=lambda k: abs(k - middle))
+                cells = {(min(self._untried(wide), key=lambda k: abs(k - middle)), self.at): 1}
                 between = f"{self.heads[wide.low]:g} and {self.heads[wide.high]:g}"
                 why = f"between {between} the error falls by {wide.drop:.2g}"
-                yield from self.search.fill({(place, self.at): 1}, why)
-                continue
-            ends = {(k, self.at): 2 for gap in unsure for k in (gap.low, gap.high)}
-            yield from self.search.fill(ends, "a second run where one step leads")
+            yield from self.search.fill("search", cells, why)
+        return None
 
     def _counts(self, gap: _Gap) -> bool:
-        return gap.hidden >= self.limits.min_excess and gap.drop >= self.limits.min_drop
+        """Whether a gap can hide a jump that counts, and there is something left to look at."""
+        is_large = gap.hidden >= self.limits.min_excess and gap.drop >= self.limits.min_drop
+        return is_large and (gap.is_step or bool(self._untried(gap)))
 
-    def _between(self, gap: _Gap) -> list[int] | None:
-        """Return the head counts in a gap that have not been run; None for a single step. Those
-        that have been end without a value."""
-        if gap.high - gap.low == 1:
-            return None
+    def _untried(self, gap: _Gap) -> list[int]:
+        """Return the head counts in a gap that have not been run; those that have been end without
+        a value."""
         return [k for k in range(gap.low + 1, gap.high) if not self.search.asked[k, self.at]]
 
     def _is_confirmed(self, gap: _Gap) -> bool:
         """Whether a gap is a single step with two runs at both ends, or three that lie apart."""
-        return gap.high - gap.low == 1 and all(
+        return gap.is_step and all(
             k in self.learnt
             or len(self.search.values[k, self.at]) >= 2 + self.search.is_scattered((k, self.at))
             or self.search.asked[k, self.at] >= 2 + SPARE
@@ -296,11 +303,8 @@ class _Locator:
     def _searched(self) -> dict[int, tuple[float, float]]:
         """Return the value at each searched head count, and its variance between seeds."""
         sd, _ = self.search.sd(self.limits.assumed_sd)
-        found = {
-            k: (self.search.value((k, self.at)), sd**2 / len(values))
-            for (k, _), values in self.search.values.items()
-            if values
-        }
+        value, values = self.search.value, self.search.values
+        found = {k: (value((k, at)), sd**2 / len(v)) for (k, at), v in values.items() if v}
         found |= {k: (level, sd**2 / 2) for k, level in self.learnt.items()}
         return dict(sorted(found.items()))
 
@@ -310,172 +314,154 @@ class _Locator:
         A smooth decline is convex, so inside a gap it falls at least as fast as behind it; what
         falls beyond that may be a jump. It is read off a stretch as wide as the gap, where it can.
         """
-        found = self._searched()
-        gaps = []
+        found, last, gaps = self._searched(), len(self.heads) - 1, []
         for low, high in pairwise(found):
-            width = self.heads[high] - self.heads[low]
-            behind = [k for k in found if k > high]
-            drop = found[low][0] - found[high][0]
-            se = math.hypot(*(math.sqrt(found[k][1]) for k in (low, high)))
-            smooth = 0.0
-            if behind:
-                far = self.heads[min(high + _BEHIND, len(self.heads) - 1)] - self.heads[high]
-                least = max(width, far)
-                wide = (k for k in behind if self.heads[k] - self.heads[high] >= least)
-                end = next(wide, behind[-1])
-                share = width / (self.heads[end] - self.heads[high])
+            far = self.heads - self.heads[high]
+            least = max(-far[low], far[min(high + _BEHIND, last)])
+            se = math.sqrt(found[low][1] + found[high][1])
+            drop, smooth = found[low][0] - found[high][0] + _LEANING * se, 0.0
+            if behind := [k for k in found if k > high]:
+                end = next((k for k in behind if far[k] >= least), behind[-1])
                 noise = math.sqrt(found[high][1] + found[end][1])
-                smooth = share * (found[high][0] - found[end][0] - _LEANING * noise)
-            lean = _LEANING * se
-            gaps.append(_Gap(drop - max(0.0, smooth) + lean, drop + lean, low, high, se))
+                decline = found[high][0] - found[end][0] - _LEANING * noise
+                smooth = max(0.0, float(-far[low] / far[end] * decline))
+            gaps.append(_Gap(drop - smooth, drop, low, high, se))
         return gaps
 
     def _anchor(self, step: int) -> int | None:
         """Return the head count before the step from which on its decline is measured: where the
         search makes the excess stand out most."""
         found = self._searched()
-        places, levels = list(found), [level for level, _ in found.values()]
-        level = np.interp(np.arange(len(self.heads)), places, levels)
-        best, anchor = -math.inf, None
-        for k in range(step - 1):
+        levels = [level for level, _ in found.values()]
+        level = np.interp(np.arange(len(self.heads)), list(found), levels)
+
+        def stands_out(k: int) -> float:
             weights = self._weights(k, step)
-            noise = float(np.sum(weights**2)) * (self.scatter**2 + self.limits.assumed_sd**2)
-            excess = float(weights @ level[[k, step - 1, step]])
-            if excess / math.sqrt(noise) > best + 1e-9:
-                best, anchor = excess / math.sqrt(noise), k
-        return anchor
+            excess = weights @ level[[k, step - 1, step]]
+            return round(float(excess / np.linalg.norm(weights)), 9)
+
+        return max(range(step - 1), key=stands_out, default=None)
 
     def _weights(self, anchor: int, step: int) -> FloatArray:
         """Return the contrast of anchor, the head count before the step and the one after it: how
         much further the error falls on the step than it did from the anchor on."""
-        share = self._share(anchor, step)
+        far, before, after = self.heads[[anchor, step - 1, step]]
+        share = (after - before) / (before - far)
         return np.array([-share, 1 + share, -1.0])
-
-    def _share(self, anchor: int, step: int) -> float:
-        heads = self.heads
-        return float((heads[step] - heads[step - 1]) / (heads[step - 1] - heads[anchor]))
 
     def _learn(self) -> None:
         """Take what the window has shown into the search, at its length."""
-        for k in {k for k, _ in self.window.values}:
-            known = [j for j in range(len(self.log_length)) if self.window.values[k, j]]
-            if known:
-                values = [self.window.value((k, j)) for j in known]
-                at = self.log_length
+        at, window = self.log_length, self.window
+        for k in {k for k, _ in window.values}:
+            if known := [j for j in range(len(at)) if window.values[k, j]]:
+                values = [window.value((k, j)) for j in known]
                 self.learnt[k] = float(np.interp(at[self.at], at[known], values))
 
     # Window
 
-    def _try(self, step: int) -> Generator[Round[Run], Values, tuple[Located, _Look]]:
-        """Look at the window around a step, rung by rung."""
-        anchor, has_moved, rung = self._anchor(step), False, 0
-        star, proof = None, None
+    def _try(self, promised: int) -> Design[Run, tuple[Located, bool]]:
+        """Look at the window around a step, rung by rung; return the answer, and whether the step
+        that the search had promised is not there."""
+        step, rung = promised, 0
+        proof: Located | None = None
         while True:
-            lengths, seeds = self.ladder[rung]
-            heads = [k for k in (anchor, step - 1, step, step + 1) if k is not None]
-            heads = [k for k in dict.fromkeys(heads) if k < len(self.heads)]
-            cells = {(k, j): seeds for k in heads for j in lengths}
-            why = f"is there a collapse at {self.heads[step]:g}?"
-            yield from self.window.fill(cells, why)
-            used = [j for j in lengths if all(self.window.values[k, j] for k in heads)]
-            if not used:
-                return self._failed(step), _NOTHING
-            look = self._look(anchor, step, heads, used)
+            anchor, at = self._anchor(step), f"{self.heads[step]:g}"
+            around = (step - 1, step, step + 1)[: len(self.heads) - step + 1]
+            heads = around if anchor is None else (anchor, *around)
+            why = f"is there a collapse at {at}?"
+            table = yield from self._table("window", heads, self.ladder[rung], why)
+            if not table.lengths:
+                return Located("open", f"the runs beside {at} end without a value", step), False
+            look = self._look(table, step)
             is_last = rung == len(self.ladder) - 1
-            if look.abrupt or look.vanishing:
-                proof = look
-                star, is_placed = yield from self._place(step, used, seeds, look.drop)
+            if look.answer.verdict == "collapse":
+                proof, seeds = look.answer, self.ladder[rung][1]
+                star, is_placed = yield from self._place(proof, step, (table.lengths, seeds))
                 if is_placed or is_last:
                     break
-            elif star is None and not has_moved and self._belongs_to_next(look):
-                step, has_moved = step + 1, True
-                anchor = self._anchor(step)
+            elif proof is None and step == promised and look.moves_on:
+                step += 1
                 continue
-            elif is_last or (star is None and look.is_futile):
+            elif is_last or (proof is None and look.is_futile):
                 break
             rung += 1
-        if star is None or proof is None:
-            return self._not_shown(step, look), look
+        if proof is None:
+            return look.answer, look.answer.verdict == "none" and look.is_small
         growth = yield from self._growth(star, rung)
-        shown_by: Literal["abruptness", "growth"] = "abruptness" if proof.abrupt else "growth"
-        found = Located(
-            "collapse", "", star, shown_by, growth, proof.drop, proof.excess, self._hidden()
-        )
-        return found, proof
+        return replace(proof, star=star, growth=growth), False
 
-    def _belongs_to_next(self, look: _Look) -> bool:
-        """Whether the step after the one that was looked at is the larger one."""
-        return look.further is not None and look.further > max(look.drop, self.limits.min_drop)
+    def _table(
+        self, phase: Phase, heads: Sequence[int], rung: _Rung, why: str
+    ) -> Design[Run, _Table]:
+        """Ask for cells of the window; return those at lengths where all have values."""
+        (lengths, seeds), values = rung, self.window.values
+        yield from self.window.fill(phase, {(k, j): seeds for k in heads for j in lengths}, why)
+        used = [j for j in lengths if all(values[k, j] for k in heads)]
+        sd, df = self.window.sd(self.limits.assumed_sd)
+        z = np.array([[self.window.value((k, j)) for j in used] for k in heads])
+        number = np.array([[len(values[k, j]) for j in used] for k in heads])
+        # A cell differs from its line in log length by about as much as a head count from others.
+        return _Table(heads, used, z, sd**2 / number + self.limits.head_sd**2, df)
 
-    def _look(
-        self, anchor: int | None, step: int, heads: Sequence[int], lengths: Sequence[int]
-    ) -> _Look:
-        limits = self.limits
-        sd, df = self.window.sd(limits.assumed_sd)
-        quantile = partial(_quantile, df)
-        z, noise = self._cells(heads, lengths, sd)
-        level, variance = z.mean(axis=1), noise.sum(axis=1) / len(lengths) ** 2
-        of = {k: i for i, k in enumerate(heads)}
-        before, after = of[step - 1], of[step]
+    def _look(self, table: _Table, step: int) -> _Look:
+        limits, level = self.limits, table.z.mean(axis=1)
+        variance = table.noise.sum(axis=1) / len(table.lengths) ** 2
+        after = table.heads.index(step)
+        before = after - 1  # 0 without an anchor
         drop = float(level[before] - level[after])
-        drop_se = math.sqrt(variance[before] + variance[after])
-        below = [of[k] for k in heads if k < step]
-        above = [of[k] for k in heads if k >= step]
-        gap = float(level[below].min() - max(level[after], np.median(level[above])))
+        further = level[after] - level[-1]  # 0 at the last head count
+        gap = float(level[:after].min() - max(level[after], np.median(level[after:])))
         is_large = drop >= limits.min_drop and gap >= limits.min_excess
-        reach = quantile(0.9) * drop_se
+        reach = table.quantile(0.9) * math.sqrt(variance[before] + variance[after])
         is_small = drop + reach < limits.min_drop
         is_futile = is_small or gap + reach < limits.min_excess
-        crit = quantile(1 - self.share)
+        crit, usual = table.quantile(1 - self.share), table.quantile(_FUTILE)
 
-        excess, abrupt, no_break = None, False, True
-        if anchor is not None:
-            weights, trio = self._weights(anchor, step), [of[anchor], before, after]
-            decline = level[of[anchor]] - level[before]
-            excess = drop - max(0.0, float(decline) * self._share(anchor, step))
-            seed_se = math.sqrt(float(weights**2 @ variance[trio]))
-            sure = _SCATTER_SURE * (_LAST_SURE if step == len(self.heads) - 1 else 1.0)
-            chance = sure * self.scatter * math.sqrt(float(weights @ weights))
-            needed = max(limits.min_excess, math.hypot(crit * seed_se, chance))
-            abrupt = is_large and excess >= needed
-            usual = max(limits.min_excess, chance * _SCATTER_SURE / sure)
-            no_break = is_futile or excess + quantile(_FUTILE) * seed_se < usual
-        growth, vanishing, no_end = None, False, True
-        if len(lengths) > 1:
-            slopes = self._slopes(z, noise, lengths)
-            (low, low_se), (high, high_se) = (_pooled(slopes, side) for side in (below, above))
-            growth = self._growth_of(high, high_se, quantile(0.95))
+        excess, growth, no_break, no_end = None, None, True, True
+        shown_by: Literal["abruptness", "growth"] | None = None
+        if len(table.lengths) > 1:
+            low, low_se = self._slope(table, slice(after))
+            high, high_se = self._slope(table, slice(after, None))
+            growth = self._growth_of(high, high_se, table.quantile(0.95))
             change, change_se = low - high, math.hypot(low_se, high_se)
             least = 0.0 if low > limits.max_growth else limits.max_growth
-            is_sure = low > 0 and change - crit * change_se > least
-            vanishing = is_large and growth == "gone" and is_sure
-            no_end = (
-                is_futile
-                or high - quantile(_FUTILE) * high_se > limits.max_growth
-                or change + quantile(_FUTILE) * change_se < limits.max_growth
-            )
-        further = float(level[after] - level[of[step + 1]]) if step + 1 in of else None
-        return _Look(
-            drop, excess, further, abrupt, vanishing, growth, no_break and no_end, is_small
+            if is_large and growth == "gone" and low > 0 and change - crit * change_se > least:
+                shown_by = "growth"
+            is_known = high - usual * high_se > limits.max_growth
+            no_end = is_known or change + usual * change_se < limits.max_growth
+        if before:
+            weights = self._weights(table.heads[0], step)
+            excess = drop - max(0.0, float(-weights[0] * (level[0] - level[before])))
+            seed_se = math.sqrt(float(weights**2 @ variance[:3]))
+            chance = _SCATTER_SURE * _SCATTER * limits.head_sd * math.hypot(*weights)
+            sure = chance * (_LAST_SURE if step == len(self.heads) - 1 else 1.0)
+            if is_large and excess >= max(limits.min_excess, math.hypot(crit * seed_se, sure)):
+                shown_by = "abruptness"
+            no_break = excess + usual * seed_se < max(limits.min_excess, chance)
+        is_futile = is_futile or (no_break and no_end)
+        verdict: Verdict = "none" if is_futile and excess is not None else "open"
+        reason = (
+            f"the error falls by {drop:.2g} {limits.unit} on the step to {self.heads[step]:g}, "
         )
+        if shown_by is not None:
+            verdict, reason = "collapse", ""
+        elif is_small:
+            reason += f"less than {limits.min_drop:g}"
+        elif excess is None:
+            reason += "with no two values below it that could tell a break from a decline"
+        else:
+            reason += f"{excess:.2g} more than the decline before it"
+        answer = Located(verdict, reason, step, shown_by, growth, drop, excess)
+        return _Look(answer, further > max(drop, limits.min_drop), is_small, is_futile)
 
-    def _cells(
-        self, heads: Sequence[int], lengths: Sequence[int], sd: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the values of cells and their variances, shape [heads, lengths]."""
-        z = [[self.window.value((k, j)) for j in lengths] for k in heads]
-        number = [[len(self.window.values[k, j]) for j in lengths] for k in heads]
-        # A cell differs from its line in log length by about as much as a head count from others.
-        return np.array(z), sd**2 / np.array(number) + self.limits.head_sd**2
-
-    def _slopes(
-        self, z: FloatArray, noise: FloatArray, lengths: Sequence[int]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return growth with log10 length at each head count, and its variance."""
-        x = self.log_length[list(lengths)]
+    def _slope(self, table: _Table, side: slice) -> tuple[float, float]:
+        """Return growth with log10 length, over head counts by the inverse of its variance, and
+        its standard error."""
+        x = self.log_length[table.lengths]
         x = x - x.mean()
         total = float(x @ x)
-        return z @ x / total, noise @ x**2 / total**2
+        slope, weight = table.z[side] @ x / total, total**2 / (table.noise[side] @ x**2)
+        return float(weight @ slope / weight.sum()), float(1 / math.sqrt(weight.sum()))
 
     def _growth_of(self, slope: float, se: float, reach: float) -> Growth:
         if slope + reach * se <= self.limits.max_growth:
@@ -484,26 +470,19 @@ class _Locator:
 
     # Place and growth
 
-    def _place(
-        self, step: int, lengths: Sequence[int], seeds: int, drop: float
-    ) -> Generator[Round[Run], Values, tuple[int, bool]]:
+    def _place(self, proof: Located, star: int, rung: _Rung) -> Design[Run, tuple[int, bool]]:
         """Return the index of h*, which moves up while the next step falls by enough, and whether
         it is clear where it ends."""
-        star, least = step, max(self.limits.d_min, _MOVING * drop)
+        least = max(self.limits.d_min, _MOVING * (proof.drop or 0.0))
         while star + 1 < len(self.heads):
-            cells = {(k, j): seeds for k in (star, star + 1) for j in lengths}
-            yield from self.window.fill(
-                cells, f"does it fall on at {self.heads[star + 1]:g}?", "place"
-            )
-            used = [j for j in lengths if self.window.values[star + 1, j]]
-            if not used:
+            why = f"does it fall on at {self.heads[star + 1]:g}?"
+            table = yield from self._table("place", (star, star + 1), rung, why)
+            if not (number := len(table.lengths)):
                 break
-            sd, _ = self.window.sd(self.limits.assumed_sd)
-            z, noise = self._cells((star, star + 1), used, sd)
-            falls = z[0] - z[1]
+            falls = table.z[0] - table.z[1]
             # Runs that got stuck at one length are no fall that goes on.
-            fall = float(np.median(falls) if len(used) > 2 else falls.min())
-            reach = _PLACED * math.sqrt(float(noise.sum())) / len(used)
+            fall = float(np.median(falls) if number > 2 else falls.min())
+            reach = _PLACED * math.sqrt(float(table.noise.sum())) / number
             if fall + reach < least:
                 break
             if fall - reach < least:
@@ -511,91 +490,32 @@ class _Locator:
             star += 1
         return star, True
 
-    def _growth(self, star: int, rung: int) -> Generator[Round[Run], Values, Growth | None]:
+    def _growth(self, star: int, rung: int) -> Design[Run, Growth | None]:
         """Return whether the error still grows with length from h* on; ask for more lengths and
         seeds until that is known."""
         if len(self.log_length) == 1:
             return None
-        heads = [k for k in (star, star + 1) if k < len(self.heads)]
+        heads, why = range(star, len(self.heads))[:2], "does the error still grow with length?"
         growth: Growth = "open"
-        for lengths, seeds in self.ladder[rung:]:
-            cells = {(k, j): seeds for k in heads for j in lengths}
-            yield from self.window.fill(cells, "does the error still grow with length?", "growth")
-            used = [j for j in lengths if all(self.window.values[k, j] for k in heads)]
-            if len(used) < 2:
-                continue
-            sd, df = self.window.sd(self.limits.assumed_sd)
-            slopes = self._slopes(*self._cells(heads, used, sd), used)
-            slope, se = _pooled(slopes, range(len(heads)))
-            growth = self._growth_of(slope, se, _quantile(df, 0.95))
+        for each in self.ladder[rung:]:
+            table = yield from self._table("growth", heads, each, why)
+            if len(table.lengths) > 1:
+                growth = self._growth_of(*self._slope(table, slice(None)), table.quantile(0.95))
             if growth != "open":
                 break
         return growth
 
-    # Answers without a collapse
-
-    def _hidden(self) -> tuple[float, int, int] | None:
-        gaps = [gap for gap in self._gaps() if gap.high - gap.low > 1]
-        if not gaps:
-            return None
-        widest = max(gaps)
-        return widest.hidden, widest.low, widest.high
-
-    def _without(self, last: Located) -> Located:
-        """Return the answer where no gap is left that can hide a collapse."""
-        reason = f"no step falls by {self.limits.min_drop:g} {self.limits.unit}"
-        return Located("none", last.reason or reason, last.star, hidden=self._hidden())
-
-    def _not_shown(self, step: int, look: _Look) -> Located:
-        at = f"{self.heads[step]:g}"
-        fall = f"the error falls by {look.drop:.2g} {self.limits.unit} on the step to {at}"
-        if look.is_small:
-            reason = f"{fall}, less than {self.limits.min_drop:g}"
-        elif look.excess is None:
-            reason = f"{fall}, with no two values below it that could tell a break from a decline"
-        else:
-            reason = f"{fall}, {look.excess:.2g} more than the decline before it"
-        verdict: Verdict = "none" if look.is_futile and look.excess is not None else "open"
-        return Located(
-            verdict, reason, step, None, look.growth, look.drop, look.excess, self._hidden()
-        )
-
-    def _failed(self, step: int) -> Located:
-        at = f"{self.heads[step]:g}"
-        return Located("open", f"the runs beside {at} end without a value", step)
-
-
-_NOTHING: Final = _Look(0.0, None, None, False, False, None, True, False)
-
-
-def _quantile(df: float, probability: float) -> float:
-    """Return a quantile of Student's t."""
-    return float(special.stdtrit(df, probability))
-
-
-def _pooled(slopes: tuple[FloatArray, FloatArray], side: Sequence[int]) -> tuple[float, float]:
-    """Return the mean slope of head counts by the inverse of its variance, and its se."""
-    slope, variance = (part[list(side)] for part in slopes)
-    weight = 1 / variance
-    return float(weight @ slope / weight.sum()), float(1 / math.sqrt(weight.sum()))
-
 
 def _spread(number: int) -> list[int]:
     """Return the indices of the first round."""
-    if number <= _ALL_AT_ONCE:
-        return list(range(number))
-    fewest, most = _FIRST
-    count = min(most, max(fewest, math.ceil(math.sqrt(number)) + 1))
+    all_of, fewest, most = _FIRST
+    count = number if number <= all_of else min(most, max(fewest, math.ceil(number**0.5) + 1))
     return sorted({round(place) for place in np.linspace(0, number - 1, count).tolist()})
 
 
-def _ladder(lengths: int) -> list[tuple[list[int], int]]:
+def _ladder(lengths: int) -> list[_Rung]:
     """Return the lengths and the seeds a cell of each look: the ends first, then the middle, then
     all, then more seeds."""
-    ends, every = sorted({0, lengths - 1}), list(range(lengths))
-    places = (ends, sorted({*ends, lengths // 2}), every, every, every)
-    rungs: list[tuple[list[int], int]] = []
-    for rung in zip(places, SEEDS, strict=True):
-        if rung not in rungs:
-            rungs.append(rung)
-    return rungs
+    ends, every = {0, lengths - 1}, range(lengths)
+    places = (ends, {*ends, lengths // 2}, every, every, every)
+    return list(dict.fromkeys(zip(map(tuple, map(sorted, places)), SEEDS, strict=True)))
