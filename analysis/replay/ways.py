@@ -19,7 +19,7 @@ from analysis.values import describe
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED, Asha
-from hsweep.design.search import BASELINE_MORE, BY_ROUNDS, SEARCH_SEEDS
+from hsweep.design.search import BASELINE_MORE, BY_ROUNDS, SEARCH_SEEDS, searched_length
 from hsweep.design.space import parse_values
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, unknown_name
@@ -194,22 +194,24 @@ class Replay:
         """Play the design of rounds that asks the question. It takes the seeds of a cell in their
         order; a run that is not on record has no value."""
         record, plan, ends = self.record, dict[str, Any](), self.record.last["value"].tolist()
-        most = BY_ROUNDS[record.question["type"].lower()] + BASELINE_MORE + SEARCH_SEEDS
+        question, by = record.question, record.question.get("by")
+        lengths = sorted({row[by] for row in self.rows}) if by else [None]
+        searched = lengths[searched_length(len(lengths))]
         names = [json.dumps(point, default=str) for point in self._points]
         runs = {at: k for k, at in enumerate(zip(names, self._seed_of, strict=True))}
         for name, k in {name: k for k, name in enumerate(names)}.items():
-            for number in range(record.scouts + most):
+            is_searched = by is None or self.rows[k][by] == searched
+            more = max(SEARCH_SEEDS, BASELINE_MORE) if is_searched else 0
+            for number in range(record.scouts + BY_ROUNDS[question["type"].lower()] + more):
                 row: Any = SimpleNamespace(key=f"{name} {number}", replicate=number, budget=1)
-                row.name, row.cell, row.point, row.counts = (
-                    *(name, self._cells[k], self._points[k], self.rows[k]),
-                )
+                row.point, row.counts, row.run = self._points[k], self.rows[k], k
                 plan[row.key] = row
-        search = study_search([*plan.values()], record.question, record.goal, 1, record.scouts)
+        search = study_search([*plan.values()], question, record.goal, 1, record.scouts)
         values, kept, is_short = dict[str, float | None](), dict[int, float](), False
         while keys := search.next_round(values):
             for row in map(plan.__getitem__, keys):
-                seed = dict(enumerate(order[row.cell])).get(row.replicate)
-                found = runs.get((row.name, seed))
+                seed = dict(enumerate(order[self._cells[row.run]])).get(row.replicate)
+                found = runs.get((names[row.run], seed))
                 is_short |= seed is None
                 values[row.key] = None
                 if found is not None:

@@ -29,12 +29,16 @@ def curves(rows: list[dict[str, Any]], metric: str) -> Runs:
     return Runs(pd.DataFrame(reports), metric, {"replicate": "seed", "budget_column": "unit"})
 
 
-def heads_record(seeds: int = 14, heads: int = 6) -> Record:
-    """Errors that collapse at four heads."""
+def heads_record(seeds: int = 14, heads: int = 6, shortest: int = 0) -> Record:
+    """Errors that collapse at four heads, where lengths are longer than ``shortest``."""
     rng = np.random.default_rng(0)
+
+    def nmse(head: int, length: int) -> float:
+        fall = 2.0 if head >= 4 and length > shortest else 0.0
+        return float(10 ** (-0.1 * head - fall + 0.05 * rng.standard_normal()))
+
     rows = [
-        {"heads": head, "seq_len": length, "seed": seed}
-        | {"nmse": 10 ** (-0.1 * head - 2.0 * (head >= 4) + 0.05 * rng.standard_normal())}
+        {"heads": head, "seq_len": length, "seed": seed, "nmse": nmse(head, length)}
         for head in range(1, heads + 1)
         for length in (8, 16, 32)
         for seed in range(seeds)
@@ -76,6 +80,14 @@ def test_an_adaptive_design_finds_the_recorded_transition_with_a_share_of_the_tr
     assert agreement(found) == 1
     assert found.share.high < 0.5
     assert not found.short
+
+
+def test_an_adaptive_design_searches_at_the_second_longest_length() -> None:
+    replay = Replay(heads_record(shortest=8))
+    # At the shortest length there is nothing to find, and a search there would end.
+    (found,) = replay.rate(["adaptive"], 5, lambda _: None)
+    (at_shortest,) = Replay(heads_record(shortest=99)).rate(["adaptive"], 5, lambda _: None)
+    assert found.share.low > at_shortest.share.high
 
 
 def test_a_race_finds_the_recorded_lean_shape() -> None:
