@@ -1,21 +1,34 @@
-"""What a search for a transition trains, and how often it is right, beside the full grid.
+"""What a search for a transition trains, and how often it is right, beside other ways.
 
 Simulated studies of 5, 16 and 64 head counts, whose runs are drawn when they are asked for, each
-the same whoever asks. The grid trains every head count at every length with every seed, and is
-answered by the analysis (`analysis.questions.transition`).
+the same whoever asks. Other ways train runs of the same studies and are answered by the analysis
+(`analysis.questions.transition`):
+
+- ``grid``: every head count at every length with every seed;
+- ``smaller``: as many runs as the search, at the two ends of the lengths with two seeds, on head
+  counts that are spread out;
+- ``random``: as many runs as the search, drawn from the grid;
+- ``tpe``: as many runs as the search, each proposed by Optuna's tree-structured Parzen estimator,
+  which minimises the error.
+
+``bisection`` halves the head counts, two runs each, towards the half that falls further, and claims
+the step that is left where it falls by what counts as a transition.
 """
 
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Final
 
 import click
 import numpy as np
+import optuna
 import pandas as pd
 
 from analysis.adaptive.rounds import Design as Rounds
@@ -25,6 +38,7 @@ from analysis.questions.transition import fit as transition
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
 from hsweep.design.search import searched_length
+from hsweep.errors import UserError
 
 SEEDS: Final = {5: 5, 16: 3, 64: 3}
 """Seeds a cell of the grid, by its number of head counts."""
@@ -89,14 +103,16 @@ class Simulated:
         heads, lengths = self.shape.heads, self.design.lengths
         return locate(heads, lengths, searched_length(len(lengths)), THRESHOLDS["error"])
 
-    def grid(self) -> pd.DataFrame:
-        """Return the runs of the full grid as a table."""
-        rows = [
-            (self.shape.heads[k], length, seed, 10 ** self.value(Run(k, j, seed)))
-            for k in range(len(self.shape.heads))
-            for j, length in enumerate(self.design.lengths)
-            for seed in range(self.design.seeds)
-        ]
+    def grid(self) -> list[Run]:
+        """Return the runs of the full grid."""
+        heads, lengths = range(len(self.shape.heads)), range(len(self.design.lengths))
+        return [Run(*at) for at in product(heads, lengths, range(self.design.seeds))]
+
+    def table(self, runs: Iterable[Run]) -> pd.DataFrame:
+        """Return runs as a table."""
+        heads, lengths = self.shape.heads, self.design.lengths
+        rows = [(heads[k], lengths[j], seed, 10 ** self.value(Run(k, j, seed)))
+                for k, j, seed in runs]  # fmt: skip
         return pd.DataFrame(rows, columns=["heads", "seq_len", "seed", "nmse"])
 
 
@@ -196,15 +212,86 @@ def searched(family: str, heads: int, number: int) -> Found:
     return Found(family, heads, trials, len(played.rounds), answer.verdict, place)
 
 
-def gridded(family: str, heads: int, number: int) -> Found:
-    """Answer the full grid of the same study."""
-    study = simulated(family, heads, number)
-    frame = study.grid()
-    result = transition.fit(frame, metric="nmse")
+def answered(study: Simulated, runs: Sequence[Run]) -> Found:
+    """Answer some runs of a study by the analysis."""
+    family, heads = study.family, len(study.shape.heads)
     place = None
+    try:
+        result = transition.fit(study.table(runs), metric="nmse")
+    except UserError:
+        return Found(family, heads, len(runs), 1, "no answer", None)
     if result.h_star is not None and study.truth is not None:
         place = study.shape.heads.index(int(result.h_star)) - study.truth
-    return Found(family, heads, len(frame), 1, result.verdict, place)
+    return Found(family, heads, len(runs), 1, result.verdict, place)
+
+
+def gridded(family: str, heads: int, number: int) -> Found:
+    """Answer the full grid of a study."""
+    study = simulated(family, heads, number)
+    return answered(study, study.grid())
+
+
+def smaller(family: str, heads: int, number: int) -> Found:
+    """Answer a smaller grid, of as many runs as the search trains."""
+    study, budget = simulated(family, heads, number), searched(family, heads, number).trials
+    ends = (0, len(study.design.lengths) - 1)
+    some = np.linspace(0, heads - 1, min(heads, max(3, budget // 4)), dtype=int).tolist()
+    return answered(study, [Run(*at) for at in product(some, ends, range(2))])
+
+
+def drawn(family: str, heads: int, number: int) -> Found:
+    """Answer as many runs as the search trains, drawn from the grid."""
+    study, budget = simulated(family, heads, number), searched(family, heads, number).trials
+    rng, runs = np.random.default_rng(number), study.grid()
+    return answered(study, [runs[k] for k in rng.permutation(len(runs))[:budget]])
+
+
+def proposed(family: str, heads: int, number: int) -> Found:
+    """Answer as many runs as the search trains, proposed by Optuna."""
+    study, budget = simulated(family, heads, number), searched(family, heads, number).trials
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.TPESampler(seed=number)
+    tree, seeds = optuna.create_study(sampler=sampler), Counter[tuple[int, int]]()
+    runs = []
+    for _ in range(budget):
+        trial = tree.ask()
+        cell = (trial.suggest_int("head", 0, heads - 1),
+                trial.suggest_int("length", 0, len(study.design.lengths) - 1))  # fmt: skip
+        runs.append(Run(*cell, seeds[cell]))
+        seeds[cell] += 1
+        tree.tell(trial, study.value(runs[-1]))
+    return answered(study, runs)
+
+
+def bisected(family: str, heads: int, number: int) -> Found:
+    """Halve the head counts towards the half that falls further."""
+    study, at = simulated(family, heads, number), searched_length(len(LENGTHS))
+    levels: dict[int, float] = {}
+
+    def level(head: int) -> float:
+        return levels.setdefault(
+            head, float(np.mean([study.value(Run(head, at, seed)) for seed in range(2)]))
+        )
+
+    low, high = 0, heads - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        falls_first = level(low) - level(middle) > level(middle) - level(high)
+        low, high = (low, middle) if falls_first else (middle, high)
+    is_jump = level(low) - level(high) >= THRESHOLDS["error"].min_drop
+    place = None if study.truth is None else high - study.truth
+    verdict = "collapse" if is_jump else "none"
+    return Found(family, heads, 2 * len(levels), len(levels), verdict, place)
+
+
+WAYS: Final = {
+    "search": searched,
+    "grid": gridded,
+    "smaller": smaller,
+    "random": drawn,
+    "tpe": proposed,
+    "bisection": bisected,
+}
 
 
 @dataclass(frozen=True)
@@ -215,6 +302,8 @@ class Rates:
     heads: int
     studies: int
     trials: float
+    median: float
+    tenth: float
     most: int
     found: float
     exact: float
@@ -228,8 +317,15 @@ class Rates:
         def share(holds: Callable[[Found], bool]) -> float:
             return sum(map(holds, outcomes)) / len(outcomes)
 
+        median, tenth = map(float, np.quantile(trials, (0.5, 0.9)))
         return cls(
-            *(name, outcomes[0].heads, len(outcomes), float(np.mean(trials)), max(trials)),
+            name,
+            outcomes[0].heads,
+            len(outcomes),
+            float(np.mean(trials)),
+            median,
+            tenth,
+            max(trials),
             share(lambda outcome: outcome.verdict == "collapse"),
             share(lambda outcome: outcome.exact),
             share(lambda outcome: outcome.verdict == "none"),
@@ -239,7 +335,8 @@ class Rates:
     def line(self) -> str:
         """The row of a table in Markdown."""
         return (
-            f"| {self.name} | {self.heads} | {self.studies} | {self.trials:.1f} | {self.most} | "
+            f"| {self.name} | {self.heads} | {self.studies} | {self.trials:.1f} | "
+            f"{self.median:.0f} | {self.tenth:.0f} | {self.most} | "
             f"{self.found:.1%} | {self.exact:.1%} | {self.none:.1%} |"
         )
 
@@ -267,7 +364,7 @@ def rates(outcomes: Iterable[Found]) -> list[Rates]:
 @click.option("--heads", "sizes", type=click.Choice(["5", "16", "64"]), multiple=True,
               default=("5", "16", "64"), show_default=True, help="Head counts.")  # fmt: skip
 @click.option("--families", default=",".join(FAMILIES), help="With commas between.")
-@click.option("--grid", is_flag=True, help="The full grid in place of the search.")
+@click.option("--way", type=click.Choice(list(WAYS)), default="search", show_default=True)
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(
@@ -275,18 +372,18 @@ def command(
     first: int,
     sizes: tuple[str, ...],
     families: str,
-    grid: bool,
+    way: str,
     processes: int,
     as_json: bool,
 ) -> None:
-    """Measure what a search for a transition trains, and how often it is right."""
+    """Measure what a way to locate a transition trains, and how often it is right."""
     tasks = [
         (family, int(size), number)
         for size in sizes
         for family in families.split(",")
         for number in range(first, first + studies)
     ]
-    run = partial(_run, grid=grid)
+    run = partial(_run, way=way)
     if processes == 1:
         outcomes = list(map(run, tasks))
     else:
@@ -297,11 +394,13 @@ def command(
         json.dump([asdict(row) for row in rows], sys.stdout, indent=1)
         click.echo()
         return
-    click.echo("| family | head counts | studies | trials | most | found | exact | none |")
-    click.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    click.echo(
+        "| family | head counts | studies | trials | median | 90 % | most | found | exact | none |"
+    )
+    click.echo("|" + " --- |" * 10)
     for row in rows:
         click.echo(row.line)
 
 
-def _run(task: tuple[str, int, int], *, grid: bool) -> Found:
-    return (gridded if grid else searched)(*task)
+def _run(task: tuple[str, int, int], *, way: str) -> Found:
+    return WAYS[way](*task)
