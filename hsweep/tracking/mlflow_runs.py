@@ -29,7 +29,7 @@ from hsweep.tracking.contents import (
     trial_metrics,
     trial_tags,
 )
-from hsweep.tracking.outbox import Sink
+from hsweep.tracking.sink import Sink
 from hsweep.tracking.store import connect, entities, find_experiment, find_runs, is_refusal
 from hsweep.tracking.target import PARENT, StoreState, TrackingTarget
 from hsweep.tracking.ui import VIEW_TAG, view_address, view_of

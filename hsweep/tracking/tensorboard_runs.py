@@ -15,7 +15,7 @@ from tensorboardX.summary import hparams, scalar
 
 from hsweep.record.rows import LogRow, TrialRow
 from hsweep.tracking.contents import trial_metrics
-from hsweep.tracking.outbox import Sink
+from hsweep.tracking.sink import Sink
 
 _MAX_NAME: Final = 150
 

@@ -1,28 +1,42 @@
 """Deliver a study's log to MLflow and other places, beside the training and never on its path.
 
-A place is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
-run ids belong to one place, so naming another one delivers the whole study to it.
+The log is the outbox, and each place has a cursor that marks the last entry it has, which moves
+after a batch is delivered. A crash in between delivers the batch again, which changes nothing.
+Cursor and run ids belong to one place, so naming another one delivers the whole study to it. A
+place is served from one daemon thread while the study runs, or at once by ``sync``.
+
+If a place refuses an entry, delivery to that run stops, with the reason, and other runs go on.
+The next connection starts at the first refused entry.
 """
 
+import pkgutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from filelock import FileLock, Timeout
+
 from hsweep.command_line import command
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import FencedError
+from hsweep.paths import StudyPaths
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.manifest import Manifest
+from hsweep.record.rows import LogRow, TrialRow, labels_of
 from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
-from hsweep.tracking.outbox import Outbox
+from hsweep.tracking.sink import Sink
 from hsweep.tracking.target import (
     FURTHER,
     FurtherTarget,
     Refusal,
+    StoreState,
     Target,
     TrackingTarget,
     describe,
@@ -33,6 +47,8 @@ if TYPE_CHECKING:
 
     from hsweep.record.study import StudyFolder
 
+_ROWS_AT_ONCE: Final = 1000
+_LOCK_SECONDS: Final = 60.0
 _FIRST_REST_SECONDS: Final = 5.0
 _REST_SECONDS: Final = 10.0
 """Between two deliveries, so that training keeps the cores: what comes meanwhile goes in the same
@@ -73,7 +89,7 @@ class TrackingSummary:
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
-class Tracker(Outbox):
+class Tracker:
     """Delivers a running study's log from a daemon thread.
 
     Nothing that goes wrong with the store reaches the study: it is tried again, less and less
@@ -91,7 +107,17 @@ class Tracker(Outbox):
         study: Manifest,
         confirm: Callable[[], object] = lambda: None,
     ) -> None:
-        super().__init__(journal_path, target, study)
+        self.target, self._study, self._journal_path = target, study, journal_path
+        self._state = StoreState.of(journal_path, target)
+        self._paths = StudyPaths(journal_path.parent)
+        # Of this machine: one of another delivers nothing while a process here holds the study.
+        self._lock = FileLock(self._paths.index.with_suffix(f".{target.scope}.lock"))
+        self._connection, self._is_connected = ExitStack(), False
+        self._sink: Sink
+        self._labels: dict[str, str] = {}
+        self._abandoned = threading.Event()
+        self._delivered = 0
+        self._progressed: Callable[[int], object] = lambda _: None
         self._confirm = confirm
         name = f"hsweep-{target.title}"
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -256,6 +282,106 @@ class Tracker(Outbox):
                 self._weights = None
         if is_last and not self._abandoned.is_set():
             self._sink.end_study()
+
+    def _connect(self, *, reopen: bool) -> None:
+        """Make the connection, unless it is there; ``reopen`` shows the study as running."""
+        if self._is_connected:
+            return
+        state = self._state
+        self._journal = self._connection.enter_context(JournalReader(self._journal_path))
+        with self._exclusive():
+            # What a place needs is imported here, in the thread that delivers.
+            sink = pkgutil.resolve_name(self.target.sink)
+            self._sink = sink(self._study, state, self._journal, self._paths, self.target)
+            self._connection.callback(self._sink.close)
+            self._sink.open_study(reopen=reopen)
+            self._check_cursor()
+            self._name_runs()
+            state.save()
+        self._is_connected = True
+
+    def _disconnect(self) -> None:
+        self._is_connected = False
+        self._connection.close()
+
+    def _deliver_rows(self) -> bool:
+        """Deliver one batch; return whether more may be left."""
+        with self._exclusive():
+            rows = self._journal.log_after(self._state.cursor, _ROWS_AT_ONCE)
+            if rows:
+                self._send(rows)
+        return len(rows) == _ROWS_AT_ONCE
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        # One process at a time: two would both create a trial's run.
+        try:
+            self._lock.acquire(timeout=_LOCK_SECONDS)
+        except Timeout:
+            raise RuntimeError(
+                "another process delivers the records of this study, and has not been done for "
+                f"{_LOCK_SECONDS:g} s"
+            ) from None
+        try:
+            self._state.refresh()
+            yield
+        finally:
+            self._lock.release()
+
+    def _name_runs(self) -> None:
+        trials = self._journal.trials(orphaned=True)
+        self._labels = labels_of(trials)
+        self._sink.name_runs(trials)
+
+    def _check_cursor(self) -> None:
+        """Move the cursor back to the first entry that the store refused, or to the beginning where
+        its entry is not in the log: a power cut may take the end of a log, and later entries then
+        have the same numbers."""
+        state = self._state
+        at_cursor = self._journal.log_after(state.cursor - 1, 1)
+        if [(row.seq, row.time) for row in at_cursor] != [(state.cursor, state.cursor_time)]:
+            state.cursor, state.cursor_time = 0, 0.0
+        elif state.refused:
+            first = min(refusal.seq for refusal in state.refused.values())
+            state.cursor, state.cursor_time = first - 1, 0.0
+        state.refused = {}
+
+    def _send(self, rows: list[LogRow]) -> None:
+        """Deliver entries run by run, and move the cursor up to the first undelivered entry."""
+        by_trial: dict[str, list[LogRow]] = {}
+        for row in rows:
+            by_trial.setdefault(row.key, []).append(row)
+        state, trials = self._state, self._journal.trials_of(by_trial)
+        if not self._labels.keys() >= by_trial.keys():
+            self._name_runs()
+        # What follows a refused entry waits with it.
+        finished = set(state.refused)
+        try:
+            for key in [key for key in by_trial if key not in finished]:
+                if self._abandoned.is_set():
+                    break
+                # A trial that is not needed gets a run once it begins.
+                if trials[key].status is not TrialStatus.NOT_NEEDED or key in state.runs:
+                    self._send_run(trials[key], by_trial[key])
+                finished.add(key)
+        finally:
+            passed = list(takewhile(lambda row: row.key in finished, rows))
+            if passed:
+                state.cursor, state.cursor_time = passed[-1].seq, passed[-1].time
+                self._delivered += len(passed)
+                self._progressed(self._delivered)
+            state.save()
+
+    def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
+        """Deliver entries of one trial, or note why they are refused."""
+        label = self._labels[trial.key]
+        try:
+            self._sink.send(trial, label, rows)
+        except Exception as error:
+            if not self._sink.refuses(error):
+                raise
+            refusal = Refusal(trial.key, rows[0].seq, label, describe(error))
+            self._state.refused[trial.key] = refusal
 
 
 def trackers_of(

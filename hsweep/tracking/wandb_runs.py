@@ -13,7 +13,7 @@ from typing import Any, Final
 from hsweep.errors import UserError
 from hsweep.record.rows import LogRow, TrialRow
 from hsweep.tracking.contents import RUN_STATUS, STUDY_ID, study_tags, trial_metrics, trial_tags
-from hsweep.tracking.outbox import Sink
+from hsweep.tracking.sink import Sink
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is imported
 

@@ -36,7 +36,7 @@ _PRELOADED: Final = (
         "hsweep.running.run",
         "hsweep.training.loop",
     ),
-    *("hsweep.tracking.mlflow_runs", "hsweep.tracking.outbox", "hsweep.training.train"),
+    *("hsweep.tracking.mlflow_runs", "hsweep.tracking.tracker", "hsweep.training.train"),
 )
 _HALF: Final = b'{"half of it'
 

@@ -314,7 +314,7 @@ class TestEachRecordOnce:
     def test_more_than_one_batch_is_delivered_in_order(
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hsweep.tracking.outbox._ROWS_AT_ONCE", 3)
+        monkeypatch.setattr("hsweep.tracking.tracker._ROWS_AT_ONCE", 3)
         tracked.trains("a", range(1, 8), FINISHED)
         told: list[int] = []
         assert tracked.sync(progressed=told.append).delivered == 9
@@ -428,7 +428,7 @@ class TestBesideTraining:
     @pytest.fixture
     def rests(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Deliver one entry beside training and then rest for long."""
-        monkeypatch.setattr("hsweep.tracking.outbox._ROWS_AT_ONCE", 1)
+        monkeypatch.setattr("hsweep.tracking.tracker._ROWS_AT_ONCE", 1)
         monkeypatch.setattr("hsweep.tracking.tracker._FIRST_REST_SECONDS", 0.0)
         monkeypatch.setattr("hsweep.tracking.tracker._REST_SECONDS", 3600.0)
 
