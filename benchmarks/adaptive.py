@@ -35,6 +35,7 @@ from analysis.adaptive.rounds import Design as Rounds
 from analysis.adaptive.rounds import play
 from analysis.adaptive.transition import Located, Run, locate
 from analysis.questions.transition import fit as transition
+from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
 from hsweep.design.search import searched_length
@@ -53,6 +54,8 @@ NULLS: Final = (
 )
 FAMILIES: Final = (*JUMPS, *THRESHOLD_LIKE, *NULLS)
 _JUMP: Final = {"sharp": (0.7, 2.0), "sharp_small": (0.35, 0.8), "noisy": (0.6, 1.6)}
+_VERDICT_ALONE: Final = TransitionSettings(B=1)
+"""Without draws for the set of places."""
 _AFTER: Final = {"post_trend": -0.15, "hurts": 0.15}
 
 
@@ -217,7 +220,7 @@ def answered(study: Simulated, runs: Sequence[Run]) -> Found:
     family, heads = study.family, len(study.shape.heads)
     place = None
     try:
-        result = transition.fit(study.table(runs), metric="nmse")
+        result = transition.fit(study.table(runs), metric="nmse", settings=_VERDICT_ALONE)
     except UserError:
         return Found(family, heads, len(runs), 1, "no answer", None)
     if result.h_star is not None and study.truth is not None:
