@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import pandas as pd
 
@@ -13,6 +14,10 @@ from analysis.questions.transition.result import RetrievalDimension, TransitionR
 from analysis.runs.statuses import FULL
 from analysis.values import number
 from hsweep.design.search import WINDOW_SEEDS
+
+_SETTLES: Final = (
+    "the search has had all its seeds there, and every cell (--search grid) may settle it"
+)
 
 
 def searched_answer(
@@ -58,20 +63,22 @@ def _with(
     film: SearchFilm,
     layers: int,
 ) -> TransitionResult:
-    heads = [number(head) for head in search.heads]
+    heads, reason = [number(head) for head in search.heads], answer.reason
+    if answer.verdict == "open":
+        reason += f"; {_SETTLES}"
     if answer.hidden is not None:
         size, low, high = answer.hidden
         film = replace(film, hidden=(max(0.0, size), heads[low], heads[high]))
     star = answer.star
     if star is None or not star:
-        return replace(result, verdict=answer.verdict, reason=answer.reason, film=film)
+        return replace(result, verdict=answer.verdict, reason=reason, film=film)
     before, at = heads[star - 1], heads[star]
     is_claimed = answer.verdict == "collapse"
     dimension = RetrievalDimension.of(result.x, heads, star, star, layers) if is_claimed else None
     return replace(
         result,
         verdict=answer.verdict,
-        reason=answer.reason,
+        reason=reason,
         shown_by=answer.shown_by,
         growth=answer.growth,
         h_star=at,
