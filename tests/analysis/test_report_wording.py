@@ -46,6 +46,9 @@ def test_a_collapse_names_its_place_its_set_its_drop_and_what_shows_it() -> None
     )
     wide = examples.sentence(examples.transition_result(h_set=(3, 4, 5)))
     assert "With other seeds it may lie at heads = 3, 4 or 5 (95% confidence)." in wide
+    moved = examples.sentence(examples.transition_result(h_star=5, bracket=(4, 5)))
+    claim = "at heads = 5: at 4 nmse is about 500 times smaller than at 3, and at 5 it is smaller"
+    assert claim in moved
     nats = examples.sentence(examples.transition_result(scale="loss"))
     assert "there nmse (nats) is 2.7 nats lower than at 3." in nats
 

@@ -80,9 +80,17 @@ def _claim(result: TransitionResult) -> str:
     }
     error = metric_title(result.metric, result.scale)
     shown = result.metric if result.scale == "accuracy" else error
+    there, rest = "there", ""
+    if result.h_peak not in (None, result.h_star):
+        # The largest drop comes before a further one that moves the place.
+        largest = next(step for step in result.drops if step.x_to == result.h_peak)
+        low, there = number_text(largest.x_from), f"at {number_text(largest.x_to)}"
+        rest = f", and at {high} it is smaller still"
+        if result.scale == "accuracy":
+            rest = f", and at {high} it is higher still"
     claim = (
-        f"The error collapses at {result.x} = {high}: there {shown} is {sizes[result.scale]} than "
-        f"at {low}."
+        f"The error collapses at {result.x} = {high}: {there} {shown} is {sizes[result.scale]} "
+        f"than at {low}{rest}."
     )
     if result.film is not None and result.shown_by == "abruptness":
         excess = y_size(result.excess, result.scale)
