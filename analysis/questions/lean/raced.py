@@ -10,7 +10,7 @@ from analysis.adaptive.film import SearchFilm
 from analysis.adaptive.lean import Standing
 from analysis.adaptive.planned import LeanSearch, recorded_search
 from analysis.questions.base import StudyRuns
-from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
+from analysis.questions.lean.result import RACING, LeanResult, LeanRow, LeanVerdict
 from analysis.statistics.values import Interval
 
 
@@ -53,7 +53,7 @@ class RaceJudge:
         return replace(
             result,
             verdict=verdict,
-            reason="" if self._races is not None else "the race of the shapes has not ended",
+            reason="" if self._races is not None else RACING,
             table=table,
             choice=None if chosen is None else chosen.label,
             missing=(),

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from analysis.adaptive.film import SearchFilm
 from analysis.adaptive.lean import Outcome
@@ -17,6 +17,8 @@ from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
 LeanOutcome = Outcome
+RACING: Final = "the race of the shapes has not ended"
+"""Why a study that is not at its end has no verdict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.lean.result import (
+    RACING,
     LeanGroups,
     LeanResult,
     LeanRow,
@@ -128,8 +129,8 @@ def _excluded(result: LeanResult) -> str:
 
 
 def _undecided(result: LeanResult) -> str:
-    if result.reason:
-        return f"Undecided: {result.reason}."
+    if result.reason == RACING:
+        return f"Undecided: {RACING}."
     counts = Counter(row.outcome for row in result.table)
     excluded, left = counts["excluded"], counts["left early"]
     parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
