@@ -510,9 +510,10 @@ class Coordinator:
                 self._trouble(error)
         self._notify(lambda observer: observer.ended(trial, row.status, row.reason))
         self._end_in_round(row)
-        self._open_round()
+        # Before the next round opens, which may end all that wait.
         if (longer := self.table.longer.get(row.key)) is not None:
             self._place(self.table.trials[longer])
+        self._open_round()
 
     def _current(self, assignment: Assignment) -> TrialRow | None:
         row = self.table.running.get(assignment.trial.key)

@@ -151,6 +151,20 @@ def room(point):
     assert {seq_len for _, seq_len, seed, _ in trained(home, "toy-quick") if seed > 6} == {16}
 
 
+def test_a_round_trains_its_cells_at_every_budget_of_a_ladder(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    """Also those of the last round: nothing waits when the search has ended."""
+    file = write(tmp_path)
+    file.write_text(file.read_text().replace("steps(1)", "steps(20, ladder=[10, 20])"))
+    ended = hsweep("run", file, "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "toy-quick")
+    assert answer["h_star"] == 6
+    num_asked = sum(asked["runs"] for asked in answer["film"]["rounds"])
+    assert len(trained(home, "toy-quick")) == 2 * num_asked
+
+
 @pytest.mark.parametrize("dies_at", [3, 9, 20])
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int
