@@ -71,6 +71,8 @@ RUN_OPTIONS = (
     *("--runner", "--max-concurrent", "--time-budget", "--tracking-uri", "--storage", "--study"),
     "--nonsense",
 )
+# Commands that serve pages until they are ended, or train, or ask other machines.
+LASTING = ("ui", "watch", "doctor", "run", "resume", "join", "submit", "sync")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,7 +145,7 @@ def test_options_of_a_run_are_taken_or_refused(option: str, value: str) -> None:
 @given(st.lists(st.one_of(ANY_TEXT, st.sampled_from([*main.commands, *PLAIN_OPTIONS])), max_size=4))
 @tries(60)
 def test_any_command_line_is_understood_or_refused(words: list[str]) -> None:
-    harmless = [word for word in words if word not in ("ui", "doctor", "run", "resume", "sync")]
+    harmless = [word for word in words if word not in LASTING]
     refused_or_done(CliRunner().invoke(main, harmless), done=(0, 1))
 
 
