@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from analysis.questions.lean import fit as lean
-from analysis.questions.lean.groups import fit_groups
+from analysis.questions.lean.answer import fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition

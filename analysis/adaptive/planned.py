@@ -9,7 +9,15 @@ import numpy as np
 
 from analysis.adaptive.lean import Raced, race
 from analysis.adaptive.lean import Run as RaceRun
-from analysis.adaptive.rounds import Answer, AnyRun, Design, Played, play
+from analysis.adaptive.rounds import (
+    Answer,
+    AnyRun,
+    Design,
+    Played,
+    SearchFilm,
+    SearchRound,
+    play,
+)
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
 from analysis.values import describe
@@ -111,10 +119,13 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
             for scout in range(self._scouts):
                 yield from self._keys[*cell, scout - self._scouts]
 
-    @property
-    def num_runs(self) -> int:
-        """Runs that it could ask for."""
-        return sum(seed >= 0 for *_, seed in self._keys)
+    def film(self) -> SearchFilm:
+        """Return what it has trained so far."""
+        rounds = (
+            SearchRound(each.phase, len(each.runs), self.cells(each.runs), each.why)
+            for each in self.played.rounds
+        )
+        return SearchFilm(tuple(rounds), sum(seed >= 0 for *_, seed in self._keys))
 
     @abstractmethod
     def _cell(self, row: "TrialRow") -> tuple[int, ...]:

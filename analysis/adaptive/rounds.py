@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from analysis.values import Number
+
 AnyRun = TypeVar("AnyRun", bound=tuple[int, ...])
 """One run: the indices of what is trained, and the number of its seed."""
 Answer = TypeVar("Answer")
@@ -68,3 +70,48 @@ def play(
     except StopIteration as end:
         return Played(tuple(rounds), answer=end.value)
     return Played(tuple(rounds), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRound:
+    """One round.
+
+    Attributes:
+        phase: of the search, in a word.
+        cells: what was trained, in words.
+        why: what the search wanted to know.
+    """
+
+    phase: str
+    runs: int
+    cells: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilm:
+    """What a search has trained, and what it has left out.
+
+    Attributes:
+        planned: runs that it could have asked for.
+        hidden: the largest jump beyond a smooth decline that may lie between two neighbours among
+            the values that a search for a transition has tried, and these two; None where all were
+            tried.
+    """
+
+    rounds: tuple[SearchRound, ...]
+    planned: int
+    hidden: tuple[float, Number, Number] | None = None
+
+    @property
+    def runs(self) -> int:
+        """Runs that were asked for."""
+        return sum(asked.runs for asked in self.rounds)
+
+    @property
+    def text(self) -> str:
+        """The share that was trained, in a sentence."""
+        return (
+            f"The search trained {self.runs:,} of the {self.planned:,} runs that it could ask for, "
+            f"in {len(self.rounds)} rounds."
+        )

@@ -1,8 +1,10 @@
-"""Whether an answer would survive more training, in words, and the runs that it lacks."""
+"""Whether an answer would survive more training, the runs that it lacks, and how a search came to
+it, in words and tables."""
 
 from collections.abc import Sequence
 from typing import Final
 
+from analysis.adaptive.rounds import SearchFilm
 from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
 from analysis.text.numbers import Tone, percent_text, sentence
 from analysis.text.tables import Table
@@ -87,3 +89,13 @@ def missing_table(missing: Sequence[Missing], sensitivity: Sensitivity | None) -
         for runs in missing
     )
     return Table((*axes, *(["budget"] if has_budgets else []), "runs to add", "why"), rows)
+
+
+def rounds_table(film: SearchFilm | None) -> Table:
+    """Return the rounds of a search; no rows without one."""
+    rounds = () if film is None else film.rounds
+    rows = tuple(
+        (str(number), asked.phase, str(asked.runs), asked.cells, asked.why)
+        for number, asked in enumerate(rounds, 1)
+    )
+    return Table(("round", "for", "runs", "cells", "why"), rows)

@@ -15,7 +15,7 @@ from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer
 from analysis.ask import answer_study
-from analysis.questions.lean.groups import fit_groups
+from analysis.questions.lean.answer import fit_groups
 from analysis.questions.lean.result import LeanGroups
 from analysis.questions.pareto.result import ParetoResult
 from analysis.report.build import build_report, report_charts, report_input

@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from analysis.questions.lean.answer import with_training as with_lean_training
 from analysis.questions.lean.fit import fit as fit_lean
 from analysis.questions.lean.kind import lean_finding
 from analysis.questions.lean.result import LeanResult
-from analysis.questions.lean.training import with_training as with_lean_training
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.kind import transition_finding
 from analysis.questions.transition.result import TransitionResult, TransitionSettings

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import pandas as pd
 
+from analysis.adaptive.planned import LeanSearch, recorded_search
 from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.lean.answer import answer, fit_groups
 from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.fit import FIRST_REPORT
-from analysis.questions.lean.groups import fit_groups
-from analysis.questions.lean.raced import RaceJudge
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanResult,
@@ -19,7 +19,6 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
-from analysis.questions.lean.training import answer
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -91,11 +90,14 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         "nuisance": nuisance,
         "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
     }
-    judge = RaceJudge(study) if manifest.search == "lean" and options is None else None
-    film = None if judge is None else judge.film
+    race: LeanSearch | None = None
+    if manifest.search == "lean" and options is None:
+        search, _asked = recorded_search(manifest, study.tables.rows, study.goal)
+        assert isinstance(search, LeanSearch)
+        race = search
     if within is None or trials[within].nunique() < 2:
         asked = {**question, "config": axes}
-        result: LeanResult | LeanGroups = answer(runs, study.ladder, asked, judge)
+        result: LeanResult | LeanGroups = answer(runs, study.ladder, asked, race)
     else:
         chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
         result = fit_groups(
@@ -105,10 +107,12 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
             chances={name: score for name, score in chances.items() if score is not None},
             with_fronts=len(data) > 1,
             ladder=study.ladder,
-            judge=judge,
+            race=race,
             **question,
         )
-    return lean_finding(replace(result, fixed_rate=study.fixed_rate(varying), film=film))
+    return lean_finding(
+        replace(result, fixed_rate=study.fixed_rate(varying), film=race.film() if race else None)
+    )
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from analysis.adaptive.film import SearchFilm
 from analysis.adaptive.lean import Outcome
+from analysis.adaptive.rounds import SearchFilm
 from analysis.questions.pareto.result import ParetoResult, ShapeRow
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting

@@ -34,10 +34,10 @@ from analysis.text.numbers import (
     setting_text,
     share_text,
 )
-from analysis.text.rounds import rounds_table
 from analysis.text.settled import (
     budgets_table,
     missing_table,
+    rounds_table,
     sensitivity_badge,
     sensitivity_sentence,
 )

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.adaptive.film import SearchFilm
+from analysis.adaptive.rounds import SearchFilm
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.statuses import FULL, NOT_NEEDED

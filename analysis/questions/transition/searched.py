@@ -6,7 +6,6 @@ from typing import Final
 
 import pandas as pd
 
-from analysis.adaptive.film import SearchFilm
 from analysis.adaptive.planned import TransitionSearch, recorded_search
 from analysis.adaptive.transition import Located
 from analysis.questions.base import StudyRuns
@@ -36,10 +35,19 @@ def searched_answer(
     is_full = trials["status"].isin(FULL)
     is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
     tested = trials.loc[is_tested if is_tested.any() else is_full]
-    result = fit(tested.reset_index(drop=True))
-    film = SearchFilm.of(search)
+    result, answer, film = fit(tested.reset_index(drop=True)), search.played.answer, search.film()
+    if answer is None:
+        answer = Located("open", f"the search has not ended; {film.runs} runs of it have")
+    elif answer.verdict == "open":
+        answer = replace(answer, reason=f"{answer.reason}; {_SETTLES}")
+    heads = [number(head) for head in search.heads]
+    if answer.hidden is not None:
+        size, low, high = answer.hidden
+        film = replace(film, hidden=(max(0.0, size), heads[low], heads[high]))
     result = replace(
         result,
+        verdict=answer.verdict,
+        reason=answer.reason,
         missing=(),
         qualifications=(),
         warnings=(),
@@ -48,45 +56,22 @@ def searched_answer(
         p_h={},
         noise_gap="",
         suggested=False,
+        film=film,
     )
-    answer = search.played.answer
-    if answer is None:
-        reason = f"the search has not ended; {film.runs} runs of it have"
-        return replace(result, verdict="open", reason=reason, film=film)
-    return _with(result, search, answer, film, layers)
-
-
-def _with(
-    result: TransitionResult,
-    search: TransitionSearch,
-    answer: Located,
-    film: SearchFilm,
-    layers: int,
-) -> TransitionResult:
-    heads, reason = [number(head) for head in search.heads], answer.reason
-    if answer.verdict == "open":
-        reason += f"; {_SETTLES}"
-    if answer.hidden is not None:
-        size, low, high = answer.hidden
-        film = replace(film, hidden=(max(0.0, size), heads[low], heads[high]))
     star = answer.star
-    if star is None or not star:
-        return replace(result, verdict=answer.verdict, reason=reason, film=film)
-    before, at = heads[star - 1], heads[star]
-    is_claimed = answer.verdict == "collapse"
+    if not star:
+        return result
+    at, is_claimed = heads[star], answer.verdict == "collapse"
     dimension = RetrievalDimension.of(result.x, heads, star, star, layers) if is_claimed else None
     return replace(
         result,
-        verdict=answer.verdict,
-        reason=reason,
         shown_by=answer.shown_by,
         growth=answer.growth,
         h_star=at,
-        bracket=(before, at),
+        bracket=(heads[star - 1], at),
         h_peak=at,
         h_set=(at,) if is_claimed else (),
         drop=answer.drop,
         excess=answer.excess,
         d_eff=dimension,
-        film=film,
     )
