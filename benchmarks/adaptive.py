@@ -34,10 +34,10 @@ import pandas as pd
 from analysis.adaptive.rounds import Design as Rounds
 from analysis.adaptive.rounds import play
 from analysis.adaptive.transition import Located, Run, locate
-from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
+from benchmarks.table_fits import fit_transition
 from hsweep.design.search import searched_length
 from hsweep.errors import UserError
 
@@ -220,7 +220,7 @@ def answered(study: Simulated, runs: Sequence[Run]) -> Found:
     family, heads = study.family, len(study.shape.heads)
     place = None
     try:
-        result = transition.fit(study.table(runs), metric="nmse", settings=_VERDICT_ALONE)
+        result = fit_transition(study.table(runs), metric="nmse", settings=_VERDICT_ALONE)
     except UserError:
         return Found(family, heads, len(runs), 1, "no answer", None)
     if result.h_star is not None and study.truth is not None:

@@ -18,8 +18,8 @@ import pandas as pd
 
 from analysis.adaptive.lean import Run, race
 from analysis.adaptive.rounds import play
-from analysis.questions.lean import fit as lean
 from benchmarks.shapes import Floats
+from benchmarks.table_fits import fit_lean
 
 SEEDS: Final = 8
 """Seeds of a shape in the grid."""
@@ -148,7 +148,7 @@ def gridded(family: str, shapes: int, number: int) -> Found:
     """Answer the full grid of the same study."""
     study = simulated(family, shapes, number)
     frame = study.grid()
-    result = lean.fit(
+    result = fit_lean(
         frame, baseline={"shape": shapes}, margin=1.0, config=["shape"], metric="score",
         costs=["cost"],
     )  # fmt: skip

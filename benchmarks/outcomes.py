@@ -4,10 +4,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from analysis.questions.lean import fit as lean
 from analysis.questions.lean.answer import fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
-from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
@@ -17,6 +15,7 @@ from analysis.statistics.dominance import dominated
 from benchmarks.ladders import ladder_sweep, lean_ladder
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
+from benchmarks.table_fits import fit_lean, fit_pareto, fit_transition
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def transition_outcome(
     """Analyse sweep ``seed`` of ``family``."""
     sweep = transition_sweep(family, seed, varied=varied)
     start_time = time.process_time()
-    result = transition.fit(sweep.frame, settings=settings, **sweep.options)
+    result = fit_transition(sweep.frame, settings=settings, **sweep.options)
     seconds = time.process_time() - start_time
     inside = [
         interval.low <= sweep.slopes[int(heads)] <= interval.high
@@ -174,7 +173,7 @@ class FrontOutcome:
 def front_outcome(family: str, seed: int, seeds: int = 4) -> FrontOutcome:
     """Analyse shapes ``seed`` of ``family``."""
     frame = shapes_sweep(family, seed, seeds=seeds)
-    result = pareto.fit(frame, **SHAPE_OPTIONS)
+    result = fit_pareto(frame, **SHAPE_OPTIONS)
     truth = frame.groupby("shape")[["true", "num_params"]].first()
     off = dominated(truth["true"].to_numpy()[None], truth["num_params"].to_numpy()[None, :, None])[
         0
@@ -213,7 +212,7 @@ def lean_outcome(family: str, seed: int) -> LeanOutcome:
     frame = lean_sweep(family, seed)
     true = frame.groupby("shape")["true"].first()
     limit = float(true.iloc[-1]) - MARGIN
-    result = lean.fit(
+    result = fit_lean(
         frame,
         baseline={"shape": str(true.index[-1])},
         margin=MARGIN,

@@ -93,19 +93,6 @@ class Runs:
         if unknown := set(self.columns) - set(RunColumns.__annotations__):
             raise TypeError(f"no such columns of runs: {', '.join(sorted(unknown))}")
 
-    @classmethod
-    def of(cls, table: "pd.DataFrame | Runs", metric: str | None, columns: RunColumns) -> "Runs":
-        """Return ``table`` as runs; a table that is read already stays what it is.
-
-        Raises:
-            UserError: no metric named.
-        """
-        if isinstance(table, Runs):
-            return table
-        if metric is None:
-            raise UserError("metric must name the column of the result")
-        return cls(table, metric, columns)
-
     @property
     def replicate(self) -> str | None:
         """Column of the seeds; None where runs are numbered."""

@@ -13,7 +13,7 @@ from report_examples import report_input
 
 from analysis.charts.matplotlib_print import save_figures
 from analysis.questions.conditioning.charts import conditioning_charts
-from analysis.questions.conditioning.fit import fit, has_probe
+from analysis.questions.conditioning.fit import has_probe
 from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
 from analysis.questions.conditioning.text import (
     conditioning_sentences,
@@ -21,6 +21,7 @@ from analysis.questions.conditioning.text import (
     shapes_table,
 )
 from analysis.report.build import build_report, report_charts
+from benchmarks.table_fits import fit_conditioning as fit
 from hsweep.cli import main
 from hsweep.errors import UserError
 

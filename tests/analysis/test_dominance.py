@@ -12,6 +12,7 @@ from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
 from analysis.statistics import dominance
 from analysis.statistics.dominance import dominated, dominated_share
+from benchmarks.table_fits import fit_pareto
 
 
 def by_definition(quality: np.ndarray, cost: np.ndarray) -> np.ndarray:
@@ -89,7 +90,7 @@ CONFIG = ["heads", "act", "depth"]
 @pytest.mark.parametrize("seed", range(3))
 def test_a_front_has_the_numbers_of_the_definition(seed: int, costs: list[str]) -> None:
     few_draws = ParetoSettings(draws=60)
-    result = pareto.fit(
+    result = fit_pareto(
         shapes_frame(seed), config=CONFIG, metric="top1", costs=costs, settings=few_draws
     )
     rows = result.table
@@ -111,9 +112,9 @@ def test_of_very_many_shapes_those_on_the_front_of_the_means_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = {"config": CONFIG, "metric": "top1", "settings": ParetoSettings(draws=20)}
-    rows = {row.label: row for row in pareto.fit(shapes_frame(0), **options).table}
+    rows = {row.label: row for row in fit_pareto(shapes_frame(0), **options).table}
     monkeypatch.setattr(pareto, "MAX_NAMES", 5)
-    for row in pareto.fit(shapes_frame(0), **options).table:
+    for row in fit_pareto(shapes_frame(0), **options).table:
         named = rows[row.label].dominated_by
         assert row.dominated_by == tuple(name for name in named if not rows[name].dominated_by)
         assert bool(row.dominated_by) == bool(named)
@@ -128,7 +129,7 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
         for at_once in (1, 100, 10**9):
             monkeypatch.setattr(pareto, "_CHUNK_VALUES", at_once)
             volumes.append(
-                pareto.fit(shapes_frame(1), settings=ParetoSettings(draws=50), **options).hv
+                fit_pareto(shapes_frame(1), settings=ParetoSettings(draws=50), **options).hv
             )
         assert volumes[0] == volumes[1] == volumes[2]
 

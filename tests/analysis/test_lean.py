@@ -9,10 +9,9 @@ import pytest
 import report_examples as examples
 from scipy import stats
 
-from analysis.questions.lean.fit import FIRST_REPORT, fit
+from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import lean_table
-from analysis.questions.pareto import fit as pareto
 from analysis.runs.scale import metric_span
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.bounds import ANYWHERE, clipped
@@ -21,6 +20,8 @@ from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import confirming_seeds, power, seeds_for
 from analysis.statistics.values import Interval
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
+from benchmarks.table_fits import fit_lean as fit
+from benchmarks.table_fits import fit_pareto
 from hsweep.errors import UserError
 
 MARGIN = 0.015
@@ -388,9 +389,9 @@ def test_no_interval_leaves_the_metrics_range():
     frame = shapes({"small": 0.5, "base": 0.55}, 0.3, 2)
     (row,) = run_shapes(frame).table
     assert (row.ci.low, row.ci.high) == (-1.0, 1.0)
-    for shape in pareto.fit(frame, **SHAPE_OPTIONS).table:
+    for shape in fit_pareto(frame, **SHAPE_OPTIONS).table:
         assert (shape.ci.low, shape.ci.high) == (0.0, 1.0)
-    errors = pareto.fit(frame.assign(top1=frame["top1"] * 5), goal="min", **SHAPE_OPTIONS)
+    errors = fit_pareto(frame.assign(top1=frame["top1"] * 5), goal="min", **SHAPE_OPTIONS)
     assert all(shape.ci.low == 0 and shape.ci.high > 1 for shape in errors.table)
 
 

@@ -10,16 +10,12 @@ import pytest
 import report_examples as examples
 from simulated_shapes import analysed
 
-from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
-from analysis.questions.lean import fit as lean
 from analysis.questions.lean.charts import forest_chart
 from analysis.questions.lean.text import lean_table
-from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.result import ParetoRow
 from analysis.questions.pareto.text import pareto_table
-from analysis.questions.transition import fit as transition
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
@@ -31,6 +27,7 @@ from analysis.text.trials import (
     status_counts,
     trial_columns,
 )
+from benchmarks.table_fits import fit_conditioning, fit_lean, fit_pareto, fit_transition
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -80,7 +77,7 @@ class TestCounting:
 
 @pytest.fixture(scope="module")
 def found() -> TransitionResult:
-    return transition.fit(runs(LOST), metric="nmse", by=None, goal="min", scale="error")
+    return fit_transition(runs(LOST), metric="nmse", by=None, goal="min", scale="error")
 
 
 class TestTransition:
@@ -91,7 +88,7 @@ class TestTransition:
         )
 
     def test_nothing_is_said_where_nothing_was_lost(self) -> None:
-        found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
+        found = fit_transition(runs({}), metric="nmse", by=None, goal="min", scale="error")
         assert "left" not in examples.sentence(found)
         assert not any("left" in warning for warning in found.warnings)
         (chart, *_) = transition_charts(found)
@@ -113,19 +110,19 @@ class TestTransition:
         table = cells_table(found)
         row = dict(zip(table.header, table.rows[5], strict=True))
         assert (row["started"], row["complete"], row["too large"]) == ("5", "4", "1")
-        none = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
+        none = fit_transition(runs({}), metric="nmse", by=None, goal="min", scale="error")
         assert "too large" not in cells_table(none).header
 
     def test_a_cell_without_any_run_left_is_named_too(self) -> None:
         lost = {(2, seed): "diverged" for seed in range(5)}
-        found = transition.fit(runs(lost), metric="nmse", by=None, goal="min", scale="error")
+        found = fit_transition(runs(lost), metric="nmse", by=None, goal="min", scale="error")
         assert "5 of 5 diverged at heads=2" in examples.sentence(found)
         assert 2 not in {cell.x for cell in found.cells}
 
 
 class TestShapes:
     def test_the_front_marks_means_of_those_left(self) -> None:
-        found = pareto.fit(runs(LOST), **SHAPES)
+        found = fit_pareto(runs(LOST), **SHAPES)
         rows = {row.label: row for row in found.table}
         assert rows["heads=3"].lost == Losses(5, diverged=2)
         assert (rows["heads=3"].n, rows["heads=3"].crash_share) == (3, 0.4)
@@ -138,7 +135,7 @@ class TestShapes:
         )
 
     def test_the_chart_crosses_them_and_says_why(self) -> None:
-        found = pareto.fit(runs(LOST), **SHAPES)
+        found = fit_pareto(runs(LOST), **SHAPES)
         (chart,) = front_charts(found)
         (crosses,) = [each for each in chart.series if each.name == "runs lost"]
         assert len(crosses.points) == 3
@@ -148,21 +145,21 @@ class TestShapes:
     def test_a_shape_without_any_run_left_is_named(self) -> None:
         lost = {(2, seed): "diverged" for seed in range(5)}
         for found in (
-            pareto.fit(runs(lost), **SHAPES),
-            lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES),
+            fit_pareto(runs(lost), **SHAPES),
+            fit_lean(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES),
         ):
             assert "1 shapes have no full-budget run: 5 of 5 diverged at heads=2" in found.warnings
 
     def test_a_run_set_aside_as_crashed_is_counted_as_well(self) -> None:
         table = runs({})
         table.loc[(table["heads"] == 5) & (table["seed"] == 0), "nmse"] = 0.9
-        row = next(row for row in pareto.fit(table, **SHAPES).table if row.label == "heads=5")
+        row = next(row for row in fit_pareto(table, **SHAPES).table if row.label == "heads=5")
         assert row.lost.text == "1 of 5 screened as crashed"
         assert row.crash_share == 0.2
 
     def test_a_lean_choice_and_its_baseline_say_what_they_lost(self) -> None:
         lost = {(4, 0): "diverged", (6, 1): "diverged", (6, 2): "diverged"}
-        found = lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
+        found = fit_lean(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
         said = examples.sentence(found)
         assert "4 seeds left (1 of 5 diverged)" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
@@ -179,7 +176,7 @@ class TestShapes:
         )
         named = WARNING.replace(";", ", depth=1;") + ", depth=1"
         assert any(named in warning for warning in found.warnings)
-        measured = conditioning.fit(runs(LOST), x="heads", scale="error", **asked)
+        measured = fit_conditioning(runs(LOST), x="heads", scale="error", **asked)
         assert any(WARNING in warning for warning in measured.warnings)
         shape = next(shape for shape in measured.shapes if shape.x == 3)
         assert (shape.n, shape.lost.text) == (3, "2 of 5 diverged")

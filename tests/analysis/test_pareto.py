@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.questions.pareto.fit import area, fit
+from analysis.questions.pareto.fit import area
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.statistics.dominance import dominated
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
+from benchmarks.table_fits import fit_pareto as fit
 
 QUICK = ParetoSettings(draws=500)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.questions.lean import fit as lean
 from analysis.questions.power.fit import (
     default_noise,
     noise_of,
@@ -28,9 +27,9 @@ from analysis.questions.power.text import (
     power_sentence,
     power_table,
 )
-from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from benchmarks.sweeps import published
+from benchmarks.table_fits import fit_lean, fit_transition
 
 QUICK = PowerSettings(sweeps=12, n_mc=99)
 UNPOWERED = PowerSettings(sweeps=1, n_mc=99)
@@ -127,7 +126,7 @@ def test_the_noise_of_a_study_is_what_it_was_made_with() -> None:
         y = simulate(design, 1.0, truth, Noise(0.2, 0.15, 0.0, ""), (1, sweep))
         settings = TransitionSettings(B=1, n_mc=1)
         runs = runs_of(design, y)
-        found.append(noise_of(transition.fit(runs, metric="nmse", settings=settings)))
+        found.append(noise_of(fit_transition(runs, metric="nmse", settings=settings)))
     assert np.mean([noise.seed_sd for noise in found]) == pytest.approx(0.2, rel=0.15)
     assert np.mean([noise.cell_sd for noise in found]) == pytest.approx(0.15, rel=0.35)
     assert "180 full-budget runs" in found[0].source
@@ -136,7 +135,7 @@ def test_the_noise_of_a_study_is_what_it_was_made_with() -> None:
 def test_single_runs_show_no_noise_so_it_is_assumed_and_said() -> None:
     design = Design(HEADS, LENGTHS, 1)
     y = simulate(design, 1.0, Collapse(0.5, 0.4, 3), Noise(0.1, 0, 0, ""), (0,))
-    noise = noise_of(transition.fit(runs_of(design, y), metric="nmse"))
+    noise = noise_of(fit_transition(runs_of(design, y), metric="nmse"))
     assert noise.seed_sd == default_noise("error").seed_sd
     assert "assumed" in noise.source
 
@@ -218,7 +217,7 @@ def test_the_lean_power_is_what_simulated_studies_reach(
     seeds: int, ratio: float, spread: float
 ) -> None:
     found = [
-        lean.fit(
+        fit_lean(
             lean_runs(seeds, 8, ratio, number, spread),
             baseline={"shape": "s08"},
             margin=0.01 * ratio,
@@ -246,7 +245,7 @@ def test_without_a_study_the_table_shows_several_margins() -> None:
 
 
 def test_a_study_gives_its_seed_sd_and_its_number_of_candidates() -> None:
-    study_result = lean.fit(
+    study_result = fit_lean(
         lean_runs(4, 6, 2.0, 0, 1.0),
         baseline={"shape": "s06"},
         margin=0.02,
@@ -276,7 +275,7 @@ def test_one_seed_has_no_power_and_that_is_said() -> None:
 
 def test_a_stated_seed_sd_is_the_noise_of_single_runs() -> None:
     frame = published("D4")
-    stated = transition.fit(frame, metric="nmse", settings=TransitionSettings(assumed_sd=0.03))
+    stated = fit_transition(frame, metric="nmse", settings=TransitionSettings(assumed_sd=0.03))
     noise = noise_of(stated)
     assert (noise.seed_sd, noise.source) == (pytest.approx(0.03), "stated by the user")
-    assert noise_of(transition.fit(frame, metric="nmse")).source.startswith("assumed")
+    assert noise_of(fit_transition(frame, metric="nmse")).source.startswith("assumed")

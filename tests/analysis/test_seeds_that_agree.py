@@ -10,13 +10,13 @@ from simulated_shapes import analysed
 
 from analysis.questions.effects.fit import fit as effects
 from analysis.questions.effects.text import effects_sentences
-from analysis.questions.lean.fit import fit as lean
-from analysis.questions.pareto.fit import fit as pareto
 from analysis.questions.pareto.text import pareto_sentences
-from analysis.questions.transition.fit import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.transition.text import transition_sentences
 from analysis.statistics.moderated import moderate
+from benchmarks.table_fits import fit_lean as lean
+from benchmarks.table_fits import fit_pareto as pareto
+from benchmarks.table_fits import fit_transition as transition
 
 QUICK = TransitionSettings(B=100, n_mc=99)
 

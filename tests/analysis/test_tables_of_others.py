@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.questions.lean.fit import fit as lean
 from analysis.runs.columns import budget_steps
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
+from benchmarks.table_fits import fit_lean as lean
 from hsweep.cli import main
 from hsweep.errors import UserError
 

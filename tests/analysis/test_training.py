@@ -16,10 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.questions.lean.answer import with_training as with_lean_training
-from analysis.questions.lean.fit import fit as fit_lean
 from analysis.questions.lean.kind import lean_finding
 from analysis.questions.lean.result import LeanResult
-from analysis.questions.transition.fit import fit
 from analysis.questions.transition.kind import transition_finding
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
@@ -31,6 +29,8 @@ from benchmarks.bars import budget_rows
 from benchmarks.calibration import calibrate
 from benchmarks.ladders import BUDGETS, ladder_sweep
 from benchmarks.outcomes import BudgetOutcome
+from benchmarks.table_fits import fit_lean as fit_lean
+from benchmarks.table_fits import fit_transition as fit
 from hsweep.cli import main
 from hsweep.design.question import Missing
 

@@ -8,9 +8,7 @@ import report_examples as examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.questions.lean import fit as lean
 from analysis.questions.transition.cells import read_cells, seed_noise
-from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.text import cells_table
@@ -20,6 +18,8 @@ from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
 from analysis.runs.tuned import TunedSetting, tuned_runs
 from benchmarks.outcomes import transition_outcome
+from benchmarks.table_fits import fit_lean
+from benchmarks.table_fits import fit_transition as fit
 
 QUICK = TransitionSettings(B=100, n_mc=99)
 RATES = (0.001, 0.01, 0.1)
@@ -229,7 +229,7 @@ def test_a_run_at_chance_is_in_no_mean_of_a_shape_that_learned() -> None:
             "status": ["at_chance", "finished", "finished"] + ["at_chance"] * 3,
         }
     )
-    found = lean.fit(
+    found = fit_lean(
         frame, metric="top1", baseline={"shape": "base"}, margin=0.02, config=["shape"]
     )
     (row,) = found.table

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,6 @@ from analysis.questions.conditioning.result import (
     Leading,
     TheoryCheck,
 )
-from analysis.runs.columns import RunColumns
 from analysis.runs.grouped import Shape, grouped
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
@@ -53,33 +52,28 @@ def has_probe(frame: pd.DataFrame) -> bool:
 
 
 def fit(
-    table: pd.DataFrame | Runs,
+    runs: Runs,
     *,
     config: Sequence[str],
-    metric: str | None = None,
     x: str = "heads",
     goal: Goal = "max",
     scale: Scale = "accuracy",
     size: str | None = None,
     settings: ConditioningSettings = ConditioningSettings(),
-    **columns: Unpack[RunColumns],
 ) -> ConditioningResult:
     """Compare condition numbers with the theory, and with the metric over shapes.
 
     Args:
-        table: one row a run, or `Runs`, which carry the metric and the columns.
         config: columns that name a shape; an empty entry is a value of its own (a coupled
             ``head_dim``).
         x: column of the number of heads; condition numbers are drawn against it if it is among
             ``config``.
         scale: ``error`` averages the seeds' logarithms, others the values.
         size: column of what confounds both; None takes ``num_params`` if it is there.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a missing column, a condition number below 1, or no run that has one.
     """
-    runs = Runs.of(table, metric, columns)
     known = runs.frame.columns
     for name in (CONDITION, *config, *([size] if size else [])):
         if name not in known:

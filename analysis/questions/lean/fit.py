@@ -10,7 +10,7 @@ there is no answer.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Unpack
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,6 @@ from analysis.questions.lean.result import (
     LeanSettings,
     LeanVerdict,
 )
-from analysis.runs.columns import RunColumns
 from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
@@ -133,28 +132,24 @@ def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
 
 
 def fit(
-    table: pd.DataFrame | Runs,
+    runs: Runs,
     *,
     baseline: Mapping[str, AxisValue],
     margin: float,
     config: Sequence[str],
-    metric: str | None = None,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
     nuisance: Sequence[str] = (),
     settings: LeanSettings = LeanSettings(),
-    **columns: Unpack[RunColumns],
 ) -> LeanResult:
     """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
 
     Args:
-        table: one row a run, or `Runs`, which carry the metric and the columns.
         baseline: axis values that pick exactly one shape.
         margin: how much worse still counts as equal, in the metric's own unit, above 0.
         costs: columns to save; the first decides what is cheaper.
         nuisance: columns of settings (a learning rate); each shape has its best setting.
         settings: error rate, interval level, crash screening, what a constant predictor scores.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a margin that is not a positive number, a baseline that picks no or several
@@ -162,7 +157,6 @@ def fit(
     """
     if not costs:
         raise UserError("name at least one cost column (num_params, ...)")
-    runs = Runs.of(table, metric, columns)
     if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"

@@ -7,14 +7,12 @@ in which no other shape costs at most as much and is at least as good, with one 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, Unpack
+from typing import Final
 
 import numpy as np
-import pandas as pd
 from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
-from analysis.runs.columns import RunColumns
 from analysis.runs.grouped import Grouped, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
@@ -37,31 +35,26 @@ _CHUNK_VALUES: Final = 1_000_000
 
 
 def fit(
-    table: pd.DataFrame | Runs,
+    runs: Runs,
     *,
     config: Sequence[str],
-    metric: str | None = None,
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
     nuisance: Sequence[str] = (),
     settings: ParetoSettings = ParetoSettings(),
-    **columns: Unpack[RunColumns],
 ) -> ParetoResult:
     """Return the front of ``metric`` against ``costs`` with its uncertainty.
 
     Args:
-        table: one row a run, or `Runs`, which carry the metric and the columns.
         config: columns that name a shape.
         costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
             time) is drawn like the metric, on a logarithmic axis where it is positive; the others
             are exact.
         nuisance: columns of settings (a learning rate) of which each shape stands at its best.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a table that cannot be used, with what to change.
     """
-    runs = Runs.of(table, metric, columns)
     return fit_front(front_shapes(runs, config, nuisance, goal, costs, settings), settings)
 
 

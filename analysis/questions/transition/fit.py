@@ -6,7 +6,6 @@ a test against every convex decline decides whether there is anything to find.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,6 @@ from analysis.questions.transition.result import (
     TransitionSettings,
 )
 from analysis.questions.transition.table import RunTable, build_grid, canonical
-from analysis.runs.columns import RunColumns
 from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.question import Goal, Scale
@@ -29,9 +27,8 @@ from hsweep.errors import UserError
 
 
 def fit(
-    table: pd.DataFrame | Runs | RunTable,
+    table: Runs | RunTable,
     *,
-    metric: str | None = None,
     x: str = "heads",
     by: str | None = "seq_len",
     goal: Goal = "min",
@@ -41,13 +38,11 @@ def fit(
     layers: int = 1,
     settings: TransitionSettings = TransitionSettings(),
     note: str = "",
-    **columns: Unpack[RunColumns],
 ) -> TransitionResult:
-    """Fit the transition of ``metric`` along ``x``, modulated by ``by``.
+    """Fit the transition of the metric along ``x``, modulated by ``by``.
 
     Args:
-        table: one row a run; or `Runs`, which carry metric and columns; or a `RunTable`, which
-            carries the arguments up to ``nuisance``.
+        table: the runs, or a `RunTable`, which carries the arguments up to ``nuisance``.
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
         scale: error, accuracy or loss (see `analysis.runs.scale`).
@@ -62,7 +57,7 @@ def fit(
     """
     if not isinstance(table, RunTable):
         table = canonical(
-            Runs.of(table, metric, columns),
+            table,
             x=x,
             by=by,
             goal=goal,
