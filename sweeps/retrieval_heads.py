@@ -101,7 +101,7 @@ SWEEP = Sweep(
     recipe=recipe,
     metric="nmse",
     goal="min",
-    budget=epochs(20, ladder=[10, 20], report_every=2),
+    budget=epochs(16, ladder=[8, 16], report_every=2),
     replicates=3,
     question=Transition(x="heads", by="seq_len"),
     search=find_transition(),
