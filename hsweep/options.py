@@ -77,10 +77,20 @@ def option_words(options: Any) -> list[str]:
             words.append(flag.split("/")[0 if value else 1])
         elif option.metadata["settings"].get("multiple"):
             for item in value:
-                words += [flag, item if isinstance(item, str) else "=".join(item)]
+                words += [flag, item_text(item)]
         else:
             words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     return words
+
+
+def item_text(item: Any) -> str:
+    """Return a setting, a tag, the axis values of a point or a plain text as options take it."""
+    if isinstance(item, Mapping):
+        return ",".join(f"{axis}={value}" for axis, value in item.items())
+    if isinstance(item, str):
+        return item
+    name, value = item
+    return f"{name}={value if isinstance(value, str) else ','.join(map(str, value))}"
 
 
 def options_from(values: Mapping[str, Any], *kinds: type) -> list[Any]:

@@ -106,7 +106,7 @@ def run(
     """
     from hsweep.commands.conclusion import Conclusion
     from hsweep.commands.output import console_for
-    from hsweep.options import options_from
+    from hsweep.options import option_words, options_from
     from hsweep.planning.options import SweepOptions
     from hsweep.running.options import RunOptions, StudyOptions
     from hsweep.running.run import run as run_job
@@ -130,7 +130,7 @@ def run(
         )
         file.check(order.loaded.sweep)
         source = place.study(order.name).sweep_source if file.is_copy else file.path
-        with recorded_as(["hsweep", "run", str(source), *sweep_options.words()]):
+        with recorded_as(["hsweep", "run", str(source), *option_words(sweep_options)]):
             job = order.change(run_options, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, run_options, place, console, conclusion, is_guest=True)

@@ -74,7 +74,7 @@ def slurm(
         *(home.study(order.name), limit),
         run=[
             *(str(sweep_file.absolute()), "--study", order.name),
-            *(*chosen.words(), *option_words(beginning), *words),
+            *(*option_words(chosen), *option_words(beginning), *words),
         ],
         resume=[order.name, *words],
         grace=options.grace,
@@ -142,7 +142,7 @@ def kuberay(
                     "install it in the image, or move it"
                 )
             files[file.name] = file.read_text("utf-8")
-    words = [*chosen.words(), *option_words(options), *option_words(beginning)]
+    words = [word for part in (chosen, options, beginning) for word in option_words(part)]
     words += ["--home", HOME if pods.claim else "/tmp/hsweep-home"]
     refuse_secrets(words, "a manifest", "Put it into a Secret (--storage-secret).")
     click.echo(

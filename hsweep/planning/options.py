@@ -93,19 +93,3 @@ class SweepOptions:
     @property
     def limits(self) -> Limits:
         return {name: getattr(self, name) for name in LIMITED}
-
-    def words(self) -> list[str]:
-        """Return these options as words of a command line."""
-        words = [] if self.preset is None else ["--preset", self.preset]
-        for name, values in self.settings:
-            words += ["--set", setting_text(name, values)]
-        for point in self.points:
-            words += ["--point", ",".join(f"{axis}={value}" for axis, value in point.items())]
-        for name, bound in {"seed": self.seed, **self.limits}.items():
-            words += [f"--{name.replace('_', '-')}", str(bound)] if bound else []
-        return words
-
-
-def setting_text(name: str, values: Sequence[Any]) -> str:
-    """Return a setting as ``--set`` takes it."""
-    return f"{name}={','.join(map(str, values))}"

@@ -20,10 +20,11 @@ from hsweep.design.question import Missing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError, unknown_name
+from hsweep.options import item_text, option_words
 from hsweep.paths import Home
 from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.extension import Extension, carried_over, plan_extension
-from hsweep.planning.options import SweepOptions, setting_text
+from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import (
     Prepared,
@@ -193,9 +194,9 @@ class Change:
         before = dict(recorded_options(study.manifest).settings)
         now = dict(recorded_options(self.manifest).settings)
         lines += [
-            f"set        {setting_text(name, values)}"
-            for name, values in now.items()
-            if values != before.get(name)
+            f"set        {item_text(setting)}"
+            for setting in now.items()
+            if setting not in before.items()
         ]
         lines += [f"set back   {name}" for name in before.keys() - now.keys()]
         for name in ("metric", "goal"):
@@ -380,7 +381,7 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     reasons = "; ".join(f"{why} ({len(rows)})" for why, rows in revision.removed.items())
     set_aside = accept = ""
     if not change.prepared.plan.is_adaptive:
-        words = recorded_options(study.manifest).words()
+        words = option_words(recorded_options(study.manifest))
         arguments = (paths.sweep_source, "--study", paths.name, *words)
         edited = command("run", *arguments, home=paths.home)
         set_aside = (

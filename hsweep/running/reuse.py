@@ -13,7 +13,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from hsweep.design.labels import listed
 from hsweep.design.trial import Trial, TrialStatus
@@ -94,7 +94,6 @@ class Reuse:
         trained_by: name of the study that trained a taken trial, by the trial's key.
         num_compared: number of trials that are finished elsewhere and trained here all the same,
             since times are compared.
-        accepted: entries for the record about results of other code that were taken.
         rejections: number of finished trials of another study that are trained here all the same,
             by the study's name and the reason.
     """
@@ -107,7 +106,6 @@ class Reuse:
     rungs: frozenset[int] = frozenset()
     trained_by: dict[str, str] = field(default_factory=dict)
     num_compared: int = 0
-    accepted: list[dict[str, Any]] = field(default_factory=list)
     rejections: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
@@ -202,8 +200,8 @@ class Reuse:
                     yield trial.key, _Result(source, row, reports, origins, changed)
 
     def _take(self, results: Mapping[str, _Result]) -> None:
-        """Record results of other studies, and copy their final weights if this study keeps
-        weights."""
+        """Record results of other studies, those of other code as accepted, and copy their final
+        weights if this study keeps weights."""
         changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
         for key, result in results.items():
             with contextlib.suppress(*_UNREADABLE):
@@ -226,10 +224,9 @@ class Reuse:
             name: text for result in results.values() for name, text in result.source.files.items()
         }
         self.journal.set_metas(files_metas(files))
-        self.accepted += [
-            acceptance({}, len(change), merged_changes(change), what=study)
-            for study, change in changes.items()
-        ]
+        for study, change in changes.items():
+            entry = acceptance({}, len(change), merged_changes(change), what=study)
+            self.study.accept(self.journal, entry)
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; empty if any is missing."""

@@ -300,7 +300,6 @@ def _train(
     trials = coordinator.planned_trials()
     for line in reuse.lines(len(trials)):
         console.print(line, soft_wrap=True)
-    _record_accepted(study, journal, reuse)
     progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
@@ -334,7 +333,6 @@ def _train(
         ending.cancel()
         coordinator.settle()
         _note_runs(journal, outlook)
-    _record_accepted(study, journal, reuse)
     was_terminated = coordinator.stop_reason == _TERMINATED
     was_interrupted = was_terminated or coordinator.stop_reason == _INTERRUPTED
     # Ray's processes take seconds to end.
@@ -424,12 +422,6 @@ def _note_runs(journal: Journal, outlook: Outlook) -> None:
     written ends the run elsewhere."""
     with contextlib.suppress(OSError):
         journal.set_meta(RUNS, str(outlook.num_runs))
-
-
-def _record_accepted(study: StudyFolder, journal: Journal, reuse: Reuse) -> None:
-    """Record the trials that were taken from other studies although their code has changed."""
-    while reuse.accepted:
-        study.accept(journal, reuse.accepted.pop(0))
 
 
 @contextlib.contextmanager

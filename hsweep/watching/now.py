@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import JournalReader
@@ -22,57 +21,22 @@ _MAX_ENDED: Final = 12
 _WORDS: Final = {TrialStatus.PLANNED: "waiting", TrialStatus.RUNNING: "in training"}
 
 
-@dataclass(frozen=True, slots=True)
-class LiveTable:
-    """A small table of the page; ``more`` says what it leaves out."""
+Now: TypeAlias = dict[str, Any]
+"""The present state of a study as plain JSON:
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    more: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCurve:
-    """The curve of a running trial's metric: a value for each budget unit.
-
-    A value that is not finite is None.
-    """
-
-    name: str
-    units: tuple[int, ...]
-    values: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """A study at one instant.
-
-    Attributes:
-        state: ``running``, ``complete`` or ``interrupted``.
-        ended: trials that have run and need no more training.
-        share: of the runs, 0 to 1, that have ended.
-        counts: how many runs have ended, and how many are in which state, in words.
-        time: how long it has run, how long it is likely to run; empty where it does not run.
-        training, curves: the trials in training.
-        metric, unit: of the curves' axes.
-        log: whether the metric's axis is logarithmic.
-        lately: the trials that ended last, the newest first.
-    """
-
-    state: str
-    ended: int
-    share: float
-    counts: str
-    time: str
-    training: LiveTable
-    curves: tuple[LiveCurve, ...]
-    metric: str
-    unit: str
-    log: bool
-    lately: LiveTable
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+state: ``running``, ``complete`` or ``interrupted``.
+ended: trials that have run and need no more training.
+share: of the runs, 0 to 1, that have ended.
+counts: how many runs have ended, and how many are in which state, in words.
+time: how long it has run, how long it is likely to run; empty where it does not run.
+training: the table of the trials in training: its ``header``, its ``rows``, and in ``more`` what
+    it leaves out.
+curves: of the trials in training, each with its ``name`` and a value for each of its ``units``; a
+    value that is not finite is None.
+metric, unit: of the curves' axes.
+log: whether the metric's axis is logarithmic.
+lately: the table of the trials that ended last, the newest first.
+"""
 
 
 def study_now(study: StudyFolder, journal: JournalReader) -> Now:
@@ -82,25 +46,25 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     labels = labels_of(rows)
     is_running = study.is_running()
     running = [row for row in rows if row.status is TrialStatus.RUNNING] if is_running else []
-    curves = tuple(_curves(journal, running[:_MAX_TRAINING], labels, metric))
+    curves = _curves(journal, running[:_MAX_TRAINING], labels, metric)
     is_open = not rows or any(not row.status.is_final for row in rows)
     counts, runs = journal.status_counts(), journal.num_runs()
     ended = num_ended(counts)
     holder = read_holder(study.paths) if is_running else None
-    values = [value for curve in curves for value in curve.values if value is not None]
-    return Now(
-        state="running" if is_running else "interrupted" if is_open else "complete",
-        ended=ended,
-        share=ended / runs if runs else 0.0,
-        counts=_counts(counts, ended, runs, is_running=is_running),
-        time=_time(holder, rows, journal.last_time()),
-        training=_training(journal, running, labels, metric, unit),
-        curves=curves,
-        metric=metric,
-        unit=unit,
-        log=study.manifest.goal == "min" and bool(values) and min(values) > 0,
-        lately=_lately(journal, {row.key: row for row in rows}, labels, metric),
-    )
+    values = [value for curve in curves for value in curve["values"] if value is not None]
+    return {
+        "state": "running" if is_running else "interrupted" if is_open else "complete",
+        "ended": ended,
+        "share": ended / runs if runs else 0.0,
+        "counts": _counts(counts, ended, runs, is_running=is_running),
+        "time": _time(holder, rows, journal.last_time()),
+        "training": _training(journal, running, labels, metric, unit),
+        "curves": curves,
+        "metric": metric,
+        "unit": unit,
+        "log": study.manifest.goal == "min" and bool(values) and min(values) > 0,
+        "lately": _lately(journal, {row.key: row for row in rows}, labels, metric),
+    }
 
 
 def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_running: bool) -> str:
@@ -139,10 +103,10 @@ def _training(
     labels: Mapping[str, str],
     metric: str,
     unit: str,
-) -> LiveTable:
+) -> dict[str, Any]:
     listed, num_more = running[:_MAX_TRAINING], len(running) - _MAX_TRAINING
     since = journal.status_times([row.key for row in listed])
-    rows = tuple(
+    rows = [
         (
             labels[row.key],
             f"{row.unit:,} of {row.budget:,} {unit}",
@@ -151,31 +115,34 @@ def _training(
             str(row.attempt),
         )
         for row in listed
-    )
+    ]
     header = ("trial", "done", metric, "since", "attempt")
-    return LiveTable(header, rows, f"and {num_more:,} more" if num_more > 0 else "")
+    more = f"and {num_more:,} more" if num_more > 0 else ""
+    return {"header": header, "rows": rows, "more": more}
 
 
 def _curves(
     journal: JournalReader, rows: Sequence[TrialRow], labels: Mapping[str, str], metric: str
-) -> Iterator[LiveCurve]:
+) -> list[dict[str, Any]]:
     points: dict[str, list[tuple[int, float | None]]] = {row.key: [] for row in rows}
     for report in journal.reports(points):
         value = report.payload["metrics"].get(metric)
         is_finite = value is not None and math.isfinite(value)
         points[report.key].append((int(report.unit or 0), value if is_finite else None))
+    curves = []
     for key, curve in points.items():
         # The newest one is always among them.
         step = -(-len(curve) // _MAX_POINTS) or 1
         shown = curve[::-1][::step][::-1]
         units, values = zip(*shown, strict=True) if shown else ((), ())
-        yield LiveCurve(labels[key], units, values)
+        curves.append({"name": labels[key], "units": units, "values": values})
+    return curves
 
 
 def _lately(
     journal: JournalReader, rows: Mapping[str, TrialRow], labels: Mapping[str, str], metric: str
-) -> LiveTable:
-    cells = tuple(
+) -> dict[str, Any]:
+    cells = [
         (
             _clock(entry.time),
             labels[entry.key],
@@ -185,5 +152,5 @@ def _lately(
         )
         for entry in journal.last_ends(_MAX_ENDED)
         if entry.key in rows
-    )
-    return LiveTable(("at", "trial", "ended", "value", "why"), cells)
+    ]
+    return {"header": ("at", "trial", "ended", "value", "why"), "rows": cells, "more": ""}

@@ -53,7 +53,7 @@ class StudyPages:
                 return self._now
             paths = self._home.study(self._name)
             size = sum(path.stat().st_size for path in segment_files(paths.journal))
-            was_running = self._now is None or self._now.state == "running"
+            was_running = self._now is None or self._now["state"] == "running"
             # While it runs time passes, too.
             if self._now is None or size != self._log_size or was_running or is_held(paths):
                 study = StudyFolder.open(self._home, self._name)
@@ -82,8 +82,8 @@ class StudyPages:
         except UserError:  # a request for the page gets the reason
             return
         # The last one is always worked out: nothing would bring it about later.
-        is_due = time.monotonic() >= self._next_building or now.state != "running"
-        if not (self._page and is_due) or (now.ended, now.state) == self._results:
+        is_due = time.monotonic() >= self._next_building or now["state"] != "running"
+        if not (self._page and is_due) or (now["ended"], now["state"]) == self._results:
             return
         if not self._building.acquire(blocking=False):
             return
@@ -92,7 +92,7 @@ class StudyPages:
         except Exception as error:  # the page stays as it is, and the next results try again
             warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
         finally:
-            self._results = now.ended, now.state
+            self._results = now["ended"], now["state"]
             self._building.release()
 
     def _build(self, now: Now) -> None:
@@ -105,9 +105,9 @@ class StudyPages:
             answer = answer_study(study, tables)
             page_input = report_input(study, answer, self._run_urls(study), tables)
         version = self.version + 1
-        live = Live(now.to_json(), f"/studies/{self._name}/events", version)
+        live = Live(now, f"/studies/{self._name}/events", version)
         self._page = build_report(page_input, live)
-        self.version, self._results = version, (now.ended, now.state)
+        self.version, self._results = version, (now["ended"], now["state"])
         self._next_building = _next_time(began)
 
     def _run_urls(self, study: StudyFolder) -> dict[str, str]:

@@ -88,7 +88,7 @@ async def _events(study: "StudyPages", server: "uvicorn.Server") -> AsyncIterato
             now = await run_in_threadpool(study.now)
         except UserError:  # it is gone: the browser asks again, and gets the reason
             return
-        event = json.dumps({"now": now.to_json(), "version": study.version})
+        event = json.dumps({"now": now, "version": study.version})
         if event != before or silent >= _SILENT_SECONDS:
             yield f"data: {event}\n\n" if event != before else ": still here\n\n"
             before, silent = event, 0.0

@@ -41,9 +41,9 @@ def study(home: Home) -> StudyFolder:
 
 def test_a_study_that_waits_has_nothing_to_show_yet(study: StudyFolder) -> None:
     now = now_of(study)
-    assert (now.state, now.ended, now.share) == ("interrupted", 0, 0.0)
-    assert (now.counts, now.time) == ("0 of 3 runs ended: 3 waiting", "")
-    assert [now.training.rows, now.lately.rows, now.curves] == [(), (), ()]
+    assert (now["state"], now["ended"], now["share"]) == ("interrupted", 0, 0.0)
+    assert (now["counts"], now["time"]) == ("0 of 3 runs ended: 3 waiting", "")
+    assert [now["training"]["rows"], now["lately"]["rows"], now["curves"]] == [[], [], []]
 
 
 def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
@@ -55,24 +55,28 @@ def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
         report(journal, two, attempt, 3, 0.125)
         journal.begin_attempt(three.key)
         now = now_of(study)
-    assert (now.state, now.ended, round(now.share, 3)) == ("running", 1, 0.333)
-    assert now.counts == "1 of 3 runs ended: 2 in training, 1 finished"
-    assert [row[:3] for row in now.training.rows] == [
+    assert (now["state"], now["ended"], round(now["share"], 3)) == ("running", 1, 0.333)
+    assert now["counts"] == "1 of 3 runs ended: 2 in training, 1 finished"
+    assert [row[:3] for row in now["training"]["rows"]] == [
         ("width=2 #0", "3 of 4 epochs", "0.125"),
         ("width=4 #0", "0 of 4 epochs", "-"),
     ]
-    first, second = now.curves
-    assert (first.name, first.units, first.values) == ("width=2 #0", (1, 2, 3), (0.25, None, 0.125))
-    assert second.units == ()
-    assert (now.metric, now.unit, now.log) == ("nmse", "epochs", True)
-    assert [row[1:4] for row in now.lately.rows] == [("width=1 #0", "finished", "0.5")]
+    first, second = now["curves"]
+    assert (first["name"], first["units"], first["values"]) == (
+        "width=2 #0",
+        (1, 2, 3),
+        (0.25, None, 0.125),
+    )
+    assert second["units"] == ()
+    assert (now["metric"], now["unit"], now["log"]) == ("nmse", "epochs", True)
+    assert [row[1:4] for row in now["lately"]["rows"]] == [("width=1 #0", "finished", "0.5")]
     # Nobody trains them any more.
     after = now_of(study)
-    assert (after.state, after.counts) == (
+    assert (after["state"], after["counts"]) == (
         "interrupted",
         "1 of 3 runs ended: 2 interrupted, 1 finished",
     )
-    assert after.training.rows == ()
+    assert after["training"]["rows"] == []
 
 
 def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
@@ -82,16 +86,16 @@ def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
         attempt = journal.begin_attempt(trial.key)
         for unit in range(1, 778):
             report(journal, trial, attempt, unit, 1 / unit)
-        (curve,) = now_of(study).curves
-    assert len(curve.units) <= 200
-    assert curve.units[-1] == 777
-    assert curve.units[0] <= 4
+        (curve,) = now_of(study)["curves"]
+    assert len(curve["units"]) <= 200
+    assert curve["units"][-1] == 777
+    assert curve["units"][0] <= 4
 
 
 def test_a_curve_with_a_zero_has_no_logarithm(study: StudyFolder) -> None:
     with holding(study.paths), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.0)
-        assert not now_of(study).log
+        assert not now_of(study)["log"]
 
 
 def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
@@ -99,25 +103,25 @@ def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
         report(journal, one, journal.begin_attempt(one.key), 1, 0.5)
         lease.seconds_left = 125.0
         lease.beat()
-        told = now_of(study).time
+        told = now_of(study)["time"]
         assert "running for 0." in told
         assert "2.0 s of training, about 2 min 0" in told
         assert "last news at " in told
-    assert now_of(study).time == "2.0 s of training"
+    assert now_of(study)["time"] == "2.0 s of training"
 
 
 def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None:
     with recording(study, SWEEP) as (journal, (one, *_)):
         attempt = journal.begin_attempt(one.key)
         journal.set_status(one.key, attempt, TrialStatus.FAILED, "RuntimeError: no\nmore")
-        (row,) = now_of(study).lately.rows
+        (row,) = now_of(study)["lately"]["rows"]
         assert row[1:] == ("width=1 #0", "failed", "-", "RuntimeError: no")
         journal.append(journal.reopening_entries([one.key], "asked for again"))
-        assert now_of(study).lately.rows == ()
+        assert now_of(study)["lately"]["rows"] == []
 
 
 def test_what_is_shown_is_plain_json(study: StudyFolder) -> None:
     with holding(study.paths), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, None)
-        content = now_of(study).to_json()
+        content = now_of(study)
     assert json.loads(json.dumps(content, allow_nan=False))["state"] == "running"

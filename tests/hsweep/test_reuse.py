@@ -254,9 +254,9 @@ class TestCodeAndVersions:
         finish(new_study(home, "before", before), *planned(before))
         sweep = load(self.CHANGED)
         mine = new_study(home, "mine", sweep)
-        found, reuse = take(mine, sweep, accepts_code=True)
+        found, _ = take(mine, sweep, accepts_code=True)
         assert len(found) == 3
-        (entry,) = reuse.accepted
+        (entry,) = mine.manifest.accepted
         assert (entry["what"], entry["trials"]) == ("before", 3)
         assert list(entry["files"]) == ["model_code"]
         with mine.journal() as journal:
@@ -281,8 +281,8 @@ class TestCodeAndVersions:
         for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
             study = new_study(home, "mine", asked)
             (first, *_) = planned(asked)
-            found, reuse = take(study, asked, **how)
-            assert (found, reuse.accepted) == ({first.key}, [])
+            found, _ = take(study, asked, **how)
+            assert (found, [*study.manifest.accepted]) == ({first.key}, [])
             shutil.rmtree(study.paths.root)
 
     def test_results_of_the_same_code_are_taken_first(

@@ -216,4 +216,4 @@ def test_a_study_that_ended_before_its_trials_were_recorded_is_not_complete(home
     assert study.status()["state"] == "interrupted"
     with study.journal() as journal:
         assert journal.trials() == []
-        assert study_now(study, journal).state == "interrupted"
+        assert study_now(study, journal)["state"] == "interrupted"

@@ -21,7 +21,6 @@ from analysis.charts.plotly_page import figure_json
 from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.ui import LOCAL_UI
-from hsweep.watching.now import LiveCurve, LiveTable, Now
 
 SWEEP = '''
 """What is planted here: {note}"""
@@ -204,13 +203,14 @@ def test_a_page_of_planted_names_runs_none_of_them(
 def test_what_happens_now_is_shown_as_text(
     browser: Any, answered: dict[str, Answer], tmp_path: Path
 ) -> None:
-    table = LiveTable((ATTACK, ATTACK), ((ATTACK, ATTACK),), ATTACK)
-    now = Now(
-        state=ATTACK, ended=1, share=0.5, counts=ATTACK, time=ATTACK, training=table,
-        curves=(LiveCurve(ATTACK, (1, 2), (0.5, None)),), metric=ATTACK, unit=ATTACK, log=True,
-        lately=table,
-    )  # fmt: skip
-    page = build_report(page_of(answered["lean"]), Live(now.to_json(), "/nowhere", 1))
+    table = {"header": [ATTACK, ATTACK], "rows": [[ATTACK, ATTACK]], "more": ATTACK}
+    curve = {"name": ATTACK, "units": [1, 2], "values": [0.5, None]}
+    now = {
+        "state": ATTACK, "ended": 1, "share": 0.5, "counts": ATTACK, "time": ATTACK,
+        "training": table, "curves": [curve], "metric": ATTACK, "unit": ATTACK, "log": True,
+        "lately": table,
+    }  # fmt: skip
+    page = build_report(page_of(answered["lean"]), Live(now, "/nowhere", 1))
     path = tmp_path / "watched.html"
     path.write_text(page, encoding="utf-8")
     open_page(browser, path)
