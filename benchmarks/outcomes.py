@@ -6,7 +6,6 @@ from functools import partial
 
 from analysis.questions.lean.answer import fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
-from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import furthest, ladder_of
@@ -117,7 +116,7 @@ def budget_outcome(
 ) -> BudgetOutcome:
     """Analyse sweep ``seed`` of ``family`` at each of its budgets."""
     sweep = ladder_sweep(family, seed, varied=varied)
-    answer = partial(transition.fit, settings=settings)
+    answer = partial(fit_transition, settings=settings)
     runs = Runs(sweep.frame, "nmse", {"budget_column": "budget"})
     result = with_training(answer(runs), ladder_of(runs, ["heads", "seq_len"]), answer)
     right = result.verdict == "none"

@@ -52,7 +52,7 @@ class Sweep:
         frame: one row a run.
         h_star: the truth; None where there is no transition.
         slopes: true slope of y in log10 T at each head count.
-        options: how `analysis.questions.transition.fit.fit` has to be told about the table.
+        options: how `benchmarks.table_fits.fit_transition` has to be told about the table.
     """
 
     frame: pd.DataFrame

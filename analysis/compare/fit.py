@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,10 @@ from analysis.compare.differences import Tasks, differences, task_text
 from analysis.compare.result import STUDY, Comparison, Pair, StudySide
 from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
-from analysis.questions.pareto.fit import FrontDraws, fit_front, front_shapes, volume_interval
+from analysis.questions.pareto.fit import FrontDraws, fit, volume_interval
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.result import TransitionResult
-from analysis.runs.grouped import Grouped
+from analysis.runs.grouped import Grouped, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.values import FloatArray, Interval
@@ -210,7 +211,7 @@ def _front(
     draws = FrontDraws.of(shapes, settings, _same_runs(shapes))
     volumes, method = draws.volumes([study_of_shape == label for label in usable])
     note = f"{method}. {note}" if note else method
-    return fit_front(shapes, settings), dict(zip(usable, volumes, strict=False)), note
+    return fit(shapes, settings), dict(zip(usable, volumes, strict=False)), note
 
 
 def _no_front(manifests: Sequence[Manifest], costs: tuple[str, ...], apart: str) -> str:
@@ -248,7 +249,8 @@ def _shapes(
         config |= dict.fromkeys(first.manifest.axes[:1])
     runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric)
     by = [axis for axis in config if axis not in nuisance]
-    return front_shapes(runs, by, list(nuisance), first.goal, costs, settings)
+    choices: Any = {"goal": first.goal, "costs": costs, "crash_sd": settings.crash_sd}
+    return grouped(runs, by, list(nuisance), **choices)
 
 
 def _same_runs(shapes: Grouped) -> list[int]:

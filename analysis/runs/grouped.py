@@ -23,7 +23,7 @@ from analysis.statistics.moderated import screen_crashes, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
 from hsweep.design.question import Goal, Scale
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
@@ -135,7 +135,7 @@ class Grouped:
 
 def grouped(
     runs: Runs,
-    by: Sequence[str],
+    config: Sequence[str],
     nuisance: Sequence[str] = (),
     *,
     goal: Goal,
@@ -149,7 +149,7 @@ def grouped(
     """Return the shapes of a table with their full-budget runs.
 
     Args:
-        by: columns whose values make a shape.
+        config: columns whose values make a shape.
         nuisance: columns of settings (a learning rate). Each shape is compared at its best setting,
             which is chosen for every seed by the other seeds (`analysis.runs.tuned`).
         goal: whether the metric is minimised or maximised.
@@ -164,21 +164,21 @@ def grouped(
         UserError: no column, a goal that contradicts the scale, a bad table (`Runs.rows`), a
             missing cost, or no full-budget run at all.
     """
-    if goal not in ("min", "max"):
-        raise unknown_name("goal", goal, ("min", "max"))
     if scale is not None:
         check_goal(goal, scale)
-    if not by:
+    if not config:
         raise UserError("name at least one configuration column (heads, depth, ...)")
-    if both := sorted(set(by) & set(nuisance)):
+    if both := sorted(set(config) & set(nuisance)):
         raise UserError(
             f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
             " stands at its best value"
         )
-    rows, warnings = runs.rows([*by, *nuisance], [*costs, *numbers])
+    rows, warnings = runs.rows([*config, *nuisance], [*costs, *numbers])
     tuned: dict[Key, Tuned] = {}
     if nuisance:
-        rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, noun=noun)
+        rows, tuned, notes = tuned_runs(
+            rows, config=config, nuisance=nuisance, goal=goal, noun=noun
+        )
         warnings += notes
     value, complete = rows["value"].to_numpy(np.float64), rows["complete"].to_numpy(bool)
     done, notes = to_quality(value[complete], goal, scale, eval_size=eval_size, metric=runs.metric)
@@ -187,7 +187,7 @@ def grouped(
     quality[complete] = done
     status, seed = (rows[name].to_numpy(object) for name in ("status", "replicate"))
     columns = {name: rows[name].to_numpy(np.float64) for name in (*costs, *numbers)}
-    parts = rows_by_values(rows, by)
+    parts = rows_by_values(rows, config)
     full = [at[complete[at]] for _, at in parts]
     dropped = rows["status"].isin(DROPPED).to_numpy()
     stopped = [int(dropped[at].sum()) for _, at in parts]
@@ -196,8 +196,8 @@ def grouped(
     crashed = iter(screen_crashes(whole, crash_sd))
     shapes = []
     for (key, all_rows), at, num_stopped in zip(parts, full, stopped, strict=True):
-        config = dict(zip(by, key, strict=True))
-        label = _label(config)
+        at_values = dict(zip(config, key, strict=True))
+        label = _label(at_values)
         bad = np.zeros(at.size, bool) if num_stopped or not at.size else next(crashed)
         unknown = [name for name in costs if np.isnan(columns[name][at]).any()]
         if unknown and not num_stopped:
@@ -208,7 +208,7 @@ def grouped(
         ended = sum(word in _ENDED for word in ends)
         shapes.append(
             Shape(
-                config,
+                at_values,
                 label,
                 value[good],
                 quality[good],
@@ -223,7 +223,7 @@ def grouped(
         )
     groups = Grouped(
         tuple(shapes),
-        tuple(by),
+        tuple(config),
         runs.metric,
         goal,
         scale,

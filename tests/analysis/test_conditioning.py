@@ -245,7 +245,6 @@ class TestTables:
         ("changes", "options", "message"),
         [
             ({}, {"config": []}, "at least one configuration column"),
-            ({}, {"goal": "most"}, "unknown goal"),
             ({"condition_number": 0.5}, {}, "at least 1"),
             ({"condition_number": np.nan}, {}, "no run of the table"),
             ({"condition_number": "large"}, {}, "not numeric"),

@@ -82,8 +82,6 @@ def test_files_that_cannot_be_read_say_why(tmp_path, name, content, message):
         (small(seed=[0, 0, 0, 1]), {}, "1 rows repeat a run, the first at heads=1, seq_len=8"),
         (small(), {"goal": "max"}, "goal 'max' contradicts scale 'error'"),
         (small(), {"scale": "accuracy"}, "goal 'min' contradicts scale 'accuracy'"),
-        (small(), {"scale": "acc"}, "unknown scale 'acc'; known: accuracy, error, loss"),
-        (small(), {"goal": "down"}, "unknown goal 'down'"),
         (small(status=["finished", "ok", "failed", "failed"]), {}, "'ok'; known: .*stopped_early"),
         (
             small(nmse=[0.5, 93.0, 0.2, 0.3]),

@@ -29,7 +29,8 @@ from analysis.questions.lean.result import (
     LeanVerdict,
 )
 from analysis.questions.pareto import fit as pareto
-from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
+from analysis.runs.grouped import grouped
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
 from analysis.sensitivity import (
@@ -115,7 +116,8 @@ def fit_groups(
         budgets = None if ladder is None else ladder.where(within, value)
         try:
             if with_fronts:
-                fronts[name] = pareto.fit(part, **shared)
+                screening = ParetoSettings().crash_sd
+                fronts[name] = pareto.fit(grouped(part, **shared, crash_sd=screening))
             result = answer(part, budgets, question, race, {within: value})
             results[name] = replace(result, at={within: name})
         except UserError as error:

@@ -155,8 +155,6 @@ def fit(
         UserError: a margin that is not a positive number, a baseline that picks no or several
             shapes, or a table that cannot be used.
     """
-    if not costs:
-        raise UserError("name at least one cost column (num_params, ...)")
     if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"

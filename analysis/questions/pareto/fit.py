@@ -13,9 +13,8 @@ import numpy as np
 from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
-from analysis.runs.grouped import Grouped, grouped
+from analysis.runs.grouped import Grouped
 from analysis.runs.scale import metric_span
-from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import (
@@ -25,8 +24,6 @@ from analysis.statistics.moderated import (
     why_unmeasured,
 )
 from analysis.statistics.values import FloatArray, Interval, Mask
-from hsweep.design.question import Goal
-from hsweep.errors import UserError
 
 MAX_NAMES: Final = 1000
 """Shapes up to which every one that dominates another is named."""
@@ -34,50 +31,12 @@ _CHUNK_VALUES: Final = 1_000_000
 """Values of draws times shapes whose volumes are computed together, which bounds the memory."""
 
 
-def fit(
-    runs: Runs,
-    *,
-    config: Sequence[str],
-    goal: Goal = "max",
-    costs: Sequence[str] = ("num_params",),
-    nuisance: Sequence[str] = (),
-    settings: ParetoSettings = ParetoSettings(),
-) -> ParetoResult:
-    """Return the front of ``metric`` against ``costs`` with its uncertainty.
+def fit(shapes: Grouped, settings: ParetoSettings = ParetoSettings()) -> ParetoResult:
+    """Return the front of shapes with its uncertainty.
 
-    Args:
-        config: columns that name a shape.
-        costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
-            time) is drawn like the metric, on a logarithmic axis where it is positive; the others
-            are exact.
-        nuisance: columns of settings (a learning rate) of which each shape stands at its best.
-
-    Raises:
-        UserError: a table that cannot be used, with what to change.
+    A cost that varies between the runs of a shape (latency, wall time) is drawn like the metric, on
+    a logarithmic axis where it is positive; the others are exact.
     """
-    return fit_front(front_shapes(runs, config, nuisance, goal, costs, settings), settings)
-
-
-def front_shapes(
-    runs: Runs,
-    config: Sequence[str],
-    nuisance: Sequence[str],
-    goal: Goal,
-    costs: Sequence[str],
-    settings: ParetoSettings,
-) -> Grouped:
-    """Return the shapes of a front.
-
-    Raises:
-        UserError: no cost, or a table that cannot be used.
-    """
-    if not costs:
-        raise UserError("name at least one cost column (num_params, ...)")
-    return grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
-
-
-def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
-    """Return the front of shapes with its uncertainty."""
     items, sign = shapes.comparable, 1.0 if shapes.goal == "max" else -1.0
     draws = FrontDraws.of(shapes, settings)
     spread, warnings, gap = draws.spread, [*shapes.warnings, *draws.notes], ""

@@ -21,13 +21,15 @@ from analysis.questions.shapes import (
     parting_axis,
     with_options,
 )
+from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     settings = with_settings(ParetoSettings(), options["settings"])
-    return pareto_finding(fit(runs, settings=settings, **front_question(runs, options)))
+    shapes = grouped(runs, **front_question(runs, options), crash_sd=settings.crash_sd)
+    return pareto_finding(fit(shapes, settings))
 
 
 def of_study(
@@ -46,8 +48,8 @@ def of_study(
     shape_axes = {*baseline, *varying_columns(study.trials, axes)} - set(nuisance)
     config = [axis for axis in axes if axis in shape_axes] or list(axes)
     costs = study.question.get("costs") or ("num_params",)
-    roles: dict[str, Any] = {"config": config, "costs": costs, "nuisance": nuisance}
-    result = fit(study.runs, goal=study.goal, settings=settings, **roles)
+    roles: Any = {"goal": study.goal, "costs": costs, "crash_sd": settings.crash_sd}
+    result = fit(grouped(study.runs, config, nuisance, **roles), settings)
     if (apart := parting_axis(study)) in config:
         note = f"{apart} changes the task, and results at its values are compared all the same"
         result = replace(result, warnings=(note, *result.warnings))

@@ -4,7 +4,6 @@ Location and existence are two procedures: the largest drop finds the place well
 a test against every convex decline decides whether there is anything to find.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,52 +18,28 @@ from analysis.questions.transition.result import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.questions.transition.table import RunTable, build_grid, canonical
-from analysis.runs.table import Runs
+from analysis.questions.transition.table import RunTable, build_grid
 from analysis.values import number
-from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
 
 def fit(
-    table: Runs | RunTable,
+    table: RunTable,
     *,
-    x: str = "heads",
-    by: str | None = "seq_len",
-    goal: Goal = "min",
-    scale: Scale = "error",
-    eval_size: int | None = None,
-    nuisance: Sequence[str] = (),
     layers: int = 1,
     settings: TransitionSettings = TransitionSettings(),
     note: str = "",
 ) -> TransitionResult:
-    """Fit the transition of the metric along ``x``, modulated by ``by``.
+    """Fit the transition of the metric along the table's ``x``, modulated by its ``by``.
 
     Args:
-        table: the runs, or a `RunTable`, which carries the arguments up to ``nuisance``.
-        x: ordered axis that is searched.
-        by: modulating axis, or None for a sweep at one length.
-        scale: error, accuracy or loss (see `analysis.runs.scale`).
-        eval_size: evaluation examples behind an accuracy.
-        nuisance: axes whose settings compete within a cell.
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
         note: a further qualification of the answer.
 
     Raises:
-        UserError: a table that cannot be used, with what to change.
+        UserError: no layer.
     """
-    if not isinstance(table, RunTable):
-        table = canonical(
-            table,
-            x=x,
-            by=by,
-            goal=goal,
-            scale=scale,
-            eval_size=eval_size,
-            nuisance=nuisance,
-        )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
     limits = settings.limits(table.scale)

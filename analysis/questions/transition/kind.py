@@ -18,7 +18,7 @@ from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.searched import searched_answer
-from analysis.questions.transition.table import unnamed_setting
+from analysis.questions.transition.table import canonical, unnamed_setting
 from analysis.questions.transition.text import (
     transition_badge,
     transition_sentences,
@@ -45,18 +45,10 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     unnamed = [] if named else unnamed_setting(runs, x, by)
     nuisance = named or unnamed
     axes = [x, *([] if by is None else [by]), *nuisance]
-    result = _answer(
-        runs,
-        ladder_of(runs, axes),
-        unnamed,
-        x=x,
-        by=by,
-        goal=goal,
-        scale=table_scale(runs, goal, options),
-        eval_size=options["eval_size"],
-        nuisance=nuisance,
-        settings=with_settings(TransitionSettings(), options["settings"]),
-    )
+    cells: dict[str, Any] = {"x": x, "by": by, "goal": goal, "nuisance": nuisance}
+    cells |= {"scale": table_scale(runs, goal, options), "eval_size": options["eval_size"]}
+    settings = with_settings(TransitionSettings(), options["settings"])
+    result = _answer(runs, ladder_of(runs, axes), unnamed, cells, settings=settings)
     return transition_finding(result)
 
 
@@ -82,32 +74,29 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     ]
     named = [axis for axis in question.get("nuisance", ()) if axis in varying]
     unnamed = [axis for axis in varying if axis not in named]
-    asked: dict[str, Any] = {
-        "x": x,
-        "by": by,
-        "goal": study.goal,
-        "scale": question["scale"],
-        "eval_size": question["eval_size"],
-        "nuisance": [*named, *unnamed],
-        "layers": int(depths.pop()) if len(depths) == 1 else 1,
-        "settings": with_settings(TransitionSettings(), options["settings"] if options else ()),
+    cells_of = {
+        **{"x": x, "by": by, "goal": study.goal, "nuisance": [*named, *unnamed]},
+        **{name: question[name] for name in ("scale", "eval_size")},
     }
+    layers = int(depths.pop()) if len(depths) == 1 else 1
     if study.manifest.search == "transition" and options is None:
-        metric = study.manifest.metric
-        result = searched_answer(
-            *(study, asked["layers"]),
-            lambda tested: fit(Runs(tested, metric), **asked),
-        )
+        result = searched_answer(study, cells_of, layers)
     else:
-        result = _answer(study.runs, study.ladder, unnamed, **asked)
+        settings = with_settings(TransitionSettings(), options["settings"] if options else ())
+        choices = {"layers": layers, "settings": settings}
+        result = _answer(study.runs, study.ladder, unnamed, cells_of, **choices)
     return transition_finding(replace(result, fixed_rate=study.fixed_rate(axes)))
 
 
 def _answer(
-    runs: Runs, ladder: Ladder, unnamed: Sequence[str], **question: Any
+    runs: Runs, ladder: Ladder, unnamed: Sequence[str], cells: Mapping[str, Any], **choices: Any
 ) -> TransitionResult:
-    """Return the answer with whether it is settled; ``unnamed`` are the nuisance axes that the
-    question does not name."""
+    """Return the answer with whether it is settled.
+
+    Args:
+        unnamed: the nuisance axes that the question does not name.
+        cells, choices: arguments of `canonical` and of `fit`.
+    """
     note = (
         f"the question does not name {listed(unnamed)}, which varies within the cells: every"
         f" cell is taken at its best {' and '.join(unnamed)}"
@@ -116,7 +105,7 @@ def _answer(
     )
 
     def fit_runs(runs: Runs) -> TransitionResult:
-        return fit(runs, note=note, **question)
+        return fit(canonical(runs, **cells), note=note, **choices)
 
     return with_training(fit_runs(runs), ladder, fit_runs)
 

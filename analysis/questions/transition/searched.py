@@ -1,41 +1,46 @@
 """The answer of a study that searched for its transition, from the tests of its search."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
-
-import pandas as pd
+from typing import Any, Final
 
 from analysis.adaptive.planned import TransitionSearch, recorded_search
 from analysis.adaptive.transition import Located
 from analysis.questions.base import StudyRuns
-from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.questions.transition.fit import fit
+from analysis.questions.transition.result import (
+    RetrievalDimension,
+    TransitionResult,
+    TransitionSettings,
+)
+from analysis.questions.transition.table import canonical
 from analysis.runs.statuses import FULL
+from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.search import WINDOW_SEEDS
 
+_NO_DRAWS: Final = TransitionSettings(B=1, n_mc=1)
+"""Those of a grid's tests, which the tests of the search replace."""
 _SETTLES: Final = (
     "the search has had all its seeds there, and every cell (--search grid) may settle it"
 )
 
 
-def searched_answer(
-    study: StudyRuns,
-    layers: int,
-    fit: Callable[[pd.DataFrame], TransitionResult],
-) -> TransitionResult:
+def searched_answer(study: StudyRuns, cells: Mapping[str, Any], layers: int) -> TransitionResult:
     """Return the answer: the numbers of the runs that the search has tested with, and its verdict.
 
     Args:
-        fit: answers from trials; its verdict is that of a grid, which these are none of.
+        cells: arguments of `canonical`.
+        layers: attention layers of the models, for the retrieval dimension.
     """
     search, asked = recorded_search(study.manifest, study.tables.rows, study.goal)
     assert isinstance(search, TransitionSearch)
     trials = study.trials.loc[study.trials["key"].isin(asked)]
     is_full = trials["status"].isin(FULL)
     is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
-    tested = trials.loc[is_tested if is_tested.any() else is_full]
-    result, answer, film = fit(tested.reset_index(drop=True)), search.played.answer, search.film()
+    tested = trials.loc[is_tested if is_tested.any() else is_full].reset_index(drop=True)
+    result = fit(canonical(Runs(tested, study.manifest.metric), **cells), settings=_NO_DRAWS)
+    answer, film = search.played.answer, search.film()
     if answer is None:
         answer = Located("open", f"the search has not ended; {film.runs} runs of it have")
     elif answer.verdict == "open":
@@ -44,34 +49,29 @@ def searched_answer(
     if answer.hidden is not None:
         size, low, high = answer.hidden
         film = replace(film, hidden=(max(0.0, size), heads[low], heads[high]))
-    result = replace(
+    place: dict[str, Any] = {"h_set": (), "d_eff": None}
+    if star := answer.star:
+        at = heads[star]
+        place |= {"h_star": at, "bracket": (heads[star - 1], at), "h_peak": at}
+        place |= {"drop": answer.drop, "excess": answer.excess}
+        if answer.verdict == "collapse":
+            place["h_set"] = (at,)
+            place["d_eff"] = RetrievalDimension.of(result.x, heads, star, star, layers)
+    return replace(
         result,
         verdict=answer.verdict,
         reason=answer.reason,
+        shown_by=answer.shown_by,
+        growth=answer.growth,
         missing=(),
         qualifications=(),
         warnings=(),
         counts=(),
         p=None,
+        scatter=None,
         p_h={},
         noise_gap="",
         suggested=False,
         film=film,
-    )
-    star = answer.star
-    if not star:
-        return result
-    at, is_claimed = heads[star], answer.verdict == "collapse"
-    dimension = RetrievalDimension.of(result.x, heads, star, star, layers) if is_claimed else None
-    return replace(
-        result,
-        shown_by=answer.shown_by,
-        growth=answer.growth,
-        h_star=at,
-        bracket=(heads[star - 1], at),
-        h_peak=at,
-        h_set=(at,) if is_claimed else (),
-        drop=answer.drop,
-        excess=answer.excess,
-        d_eff=dimension,
+        **place,
     )

@@ -62,6 +62,7 @@ def canonical(
     """Check a table of runs and bring it into canonical form.
 
     Args:
+        x: ordered axis that is searched.
         by: modulating axis, positive numbers, or None.
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: one run a seed
