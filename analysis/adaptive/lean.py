@@ -98,18 +98,16 @@ Raced = tuple[Standing, ...]
 """The end of a race: where each of the cheaper shapes stands, the cheapest first."""
 
 
-def race(
-    comparisons: Sequence[Comparison], margin: float, alpha: float = ALPHA
-) -> Design[Run, tuple[Raced, ...]]:
+def race(comparisons: Sequence[Comparison], margin: float) -> Design[Run, tuple[Raced, ...]]:
     """Ask for the runs that find the leanest shape of each comparison; return how these ended.
 
-    Comparisons are raced side by side, each at its part of ``alpha``.
+    Comparisons are raced side by side, each at its part of alpha.
 
     Args:
         margin: how much worse still counts as equal, in the unit of the values, of which more is
             better.
     """
-    races = [_Race(each, margin, alpha / len(comparisons)) for each in comparisons]
+    races = [_Race(each, margin, ALPHA / len(comparisons)) for each in comparisons]
     while asked := [run for each in races for run in each.runs()]:
         why = "; ".join(dict.fromkeys(each.why for each in races if each.why))
         got = yield Round("race", tuple(asked), why)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
@@ -20,7 +20,7 @@ from analysis.adaptive.rounds import (
 )
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
-from analysis.values import describe
+from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.question import Goal
 from hsweep.design.search import NOT_ASKED
 from hsweep.design.space import Point, recorded_point
@@ -59,6 +59,9 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
     """
 
     why_not = NOT_ASKED
+    _unit: float
+    _noise: float
+    """The unit of made-up values, and the sd of their noise in it."""
 
     def __init__(self, rows: Sequence["TrialRow"], budget: int, scouts: int) -> None:
         self._scouts = scouts
@@ -94,7 +97,12 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         """Return the trials of studies with made-up values, fewest first (see ``RoundDesign``)."""
         studies = []
         for number, share in enumerate(_SHARES):
-            value = self._made_up(share, np.random.default_rng(number))
+            rng = np.random.default_rng(number)
+
+            def value(run: AnyRun, share: float = share, rng: np.random.Generator = rng) -> float:
+                noise = self._noise * float(rng.standard_normal())
+                return self._unit * (self._made_up(run, share) + noise)
+
             rounds = play(self._design(), value, lambda _run: True).rounds
             runs = (run for each in rounds for run in each.runs)
             studies.append(frozenset(self._trials_of(runs)))
@@ -136,9 +144,9 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         """Return the design at its beginning."""
 
     @abstractmethod
-    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[AnyRun], float]:
-        """Return what gives runs made-up values, as the design reads them: ``share`` of the first
-        indices of a run has one of two levels, the rest the other."""
+    def _made_up(self, run: AnyRun, share: float) -> float:
+        """Return a run's made-up level, as the design reads it but in another unit: ``share`` of
+        the first indices of a run has one of two levels, the rest the other."""
 
     @abstractmethod
     def cells(self, runs: Sequence[AnyRun]) -> str:
@@ -161,6 +169,7 @@ class TransitionSearch(RoundSearch[Run, Located]):
     ) -> None:
         self._x, self._by = question["x"], question["by"]
         self._scale, self._eval_size = question["scale"], question["eval_size"]
+        self._unit, self._noise = 1.0, THRESHOLDS[self._scale].assumed_sd
         self.heads = sorted({row.point[self._x] for row in rows})
         self.lengths = [0] if self._by is None else sorted({row.point[self._by] for row in rows})
         super().__init__(rows, budget, scouts)
@@ -174,16 +183,11 @@ class TransitionSearch(RoundSearch[Run, Located]):
     def _design(self) -> Design[Run, Located]:
         return locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
 
-    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[Run], float]:
-        limits, place = THRESHOLDS[self._scale], round(share * len(self.heads))
-
-        def value(run: Run) -> float:
-            # Before the transition the error grows with length, after it no more.
-            grown = _GROWTH * run.length / len(self.lengths)
-            level = limits.min_drop * (-_FALL if run.head >= place else grown)
-            return level + limits.assumed_sd * float(rng.standard_normal())
-
-        return value
+    def _made_up(self, run: Run, share: float) -> float:
+        # Before the transition the error grows with length, after it no more.
+        is_after = run.head >= round(share * len(self.heads))
+        grown = _GROWTH * run.length / len(self.lengths)
+        return THRESHOLDS[self._scale].min_drop * (-_FALL if is_after else grown)
 
     def cells(self, runs: Sequence[Run]) -> str:
         """Return the cells of runs in words."""
@@ -220,16 +224,14 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         scouts: int,
     ) -> None:
         self._nuisance, self._margin = frozenset(question["nuisance"]), question["margin"]
+        self._unit, self._noise = self._margin, _NOISE
         self._sign = 1.0 if goal == "max" else -1.0
         cost, within = question["costs"][0], question["within"]
         baseline = recorded_point(dict(question["baseline"]))
         known = {self._shape(row): {**row.point, **row.counts}[cost] for row in rows}
         self.shapes = sorted(known, key=lambda shape: (known[shape], repr(dict(shape))))
         self._index = {shape: k for k, shape in enumerate(self.shapes)}
-        axes = dict.fromkeys(axis for shape in self.shapes for axis in shape)
-        self._varying = [
-            axis for axis in axes if len({repr(shape.get(axis)) for shape in self.shapes}) > 1
-        ]
+        self._varying = varying_axes(self.shapes)
         self._comparisons = []
         groups = defaultdict(list)
         for shape in self.shapes:
@@ -251,29 +253,21 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
     def _design(self) -> Design[RaceRun, tuple[Raced, ...]]:
         return race(self._comparisons, self._margin)
 
-    def _made_up(self, share: float, rng: np.random.Generator) -> Callable[[RaceRun], float]:
-        bases = {baseline for baseline, *_ in self._comparisons}
-
-        def value(run: RaceRun) -> float:
-            is_worse = run.shape < share * len(self.shapes) and run.shape not in bases
-            noise = _NOISE * float(rng.standard_normal())
-            return float(self._margin * (noise - _WORSE * is_worse))
-
-        return value
+    def _made_up(self, run: RaceRun, share: float) -> float:
+        is_base = any(run.shape == baseline for baseline, *_ in self._comparisons)
+        return -_WORSE * (run.shape < share * len(self.shapes) and not is_base)
 
     def cells(self, runs: Sequence[RaceRun]) -> str:
         """Return the shapes of runs in words, those with as many runs together."""
         groups: dict[int, list[str]] = {}
         for shape, number in Counter(run.shape for run in runs).items():
-            point = self.shapes[shape]
-            label = describe({axis: point[axis] for axis in self._varying if axis in point})
-            groups.setdefault(number, []).append(label)
-        return "; ".join(
-            f"{number} of each of {'; '.join(labels)}"
-            if len(labels) <= _MOST_NAMED
-            else f"{number} of each of {len(labels)} shapes"
-            for number, labels in groups.items()
-        )
+            groups.setdefault(number, []).append(point_label(self.shapes[shape], self._varying))
+        texts = []
+        for number, labels in groups.items():
+            each = " of" if len(labels) == 1 else " each of"
+            named = listed(labels) if len(labels) <= _MOST_NAMED else f"{len(labels)} shapes"
+            texts.append(f"{counted(number, 'run')}{each} {named}")
+        return "; ".join(texts)
 
     def _read(self, value: float) -> float:
         return self._sign * value

@@ -71,13 +71,6 @@ def run_id(address: str) -> str:
     return address.rstrip("/").rsplit("/", 1)[-1][:8]
 
 
-def varying_axes(configs: Sequence[Config]) -> list[str]:
-    names = list(dict.fromkeys(name for config in configs for name in config))
-    return [
-        name for name in names if len({value_text(config.get(name, "")) for config in configs}) > 1
-    ]
-
-
 def short_label(config: Config, axes: Sequence[str]) -> str:
     """Return a shape by the values of ``axes`` alone: ``heads=8 depth=4``."""
     return " ".join(f"{name}={value_text(config[name])}" for name in axes if name in config)

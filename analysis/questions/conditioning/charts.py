@@ -6,10 +6,11 @@ from typing import Final
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, value_axis
 from analysis.charts.chart import Chart, Mark, Series, Stroke, by_look, symbol_of
-from analysis.charts.picks import short_label, varying_axes
+from analysis.charts.picks import short_label
 from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.statistics.values import Interval
 from analysis.text.numbers import number_text
+from hsweep.design.labels import varying_axes
 
 MAX_LABELS: Final = 24
 """Up to so many shapes bear their names in the chart."""
@@ -78,9 +79,9 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     shades = _series_shades(result)
     has_names = len(result.shapes) <= MAX_LABELS
     configs = [shape.config for shape in result.shapes]
-    axes = varying_axes(configs) or list(configs[0])
+    axes = varying_axes(configs)
     # What the colours tell already is left out of the names.
-    axes = [name for name in axes if not (len(shades) > 1 and name == HEAD_DIM)] or axes
+    axes = tuple(name for name in axes if len(shades) < 2 or name != HEAD_DIM) or axes
     # A shape's colour is that of the first of its series that is drawn as a curve.
     curves = {trend.series for trend in result.trends}
     first_series = [

@@ -18,7 +18,7 @@ from analysis.charts.chart import (
     Series,
     by_look,
 )
-from analysis.charts.picks import config_key, short_label, unique_names, varying_axes
+from analysis.charts.picks import config_key, short_label, unique_names
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanOutcome,
@@ -36,6 +36,7 @@ from analysis.text.numbers import (
     setting_text,
 )
 from analysis.values import Config
+from hsweep.design.labels import varying_axes
 
 MAX_FOREST_ROWS: Final = 40
 _LOOKS: Final[dict[LeanOutcome, Series]] = {
@@ -122,7 +123,6 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
             continue
         drawn.append(result)
         axes = varying_axes([*(row.config for row in rows), result.baseline])
-        axes = axes or list(rows[0].config)
         if result.heading:
             headings.append(Heading(len(names), result.heading))
             names.append("")

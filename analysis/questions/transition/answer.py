@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from analysis.adaptive.transition import Growth, Verdict
 from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cells, resampled_cells
 from analysis.questions.transition.coverage import Coverage, Need
 from analysis.questions.transition.judge import Judge, smallest_set, step_drops
@@ -14,10 +15,8 @@ from analysis.questions.transition.result import (
     CellValue,
     DropStep,
     Estimate,
-    Growth,
     RetrievalDimension,
     TransitionSettings,
-    Verdict,
 )
 from analysis.questions.transition.table import RunTable
 from analysis.statistics.values import FloatArray

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import pandas as pd
 
 from analysis.adaptive.rounds import SearchFilm
+from analysis.adaptive.transition import Growth, Verdict
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.statuses import FULL, NOT_NEEDED
@@ -22,8 +23,6 @@ from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Jsonable, Number
 from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
-Verdict = Literal["collapse", "none", "open"]
-Growth = Literal["gone", "stays", "open"]
 ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
 SET_MASS: Final = 0.95
