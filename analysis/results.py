@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final
 
 from analysis.questions.base import Section, StudyRuns
-from analysis.questions.shapes import answered_axes, nuisance_axes
+from analysis.questions.shapes import answered_axes, axes_within_cells, nuisance_axes
 from analysis.runs.columns import rows_by_values
 from analysis.runs.losses import Losses
 from analysis.runs.statuses import FULL, NOT_NEEDED
@@ -71,15 +71,10 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     is_transition = question.get("type") == "Transition"
     cell_axes = [axis for axis in answered_axes(study) if axis in varying]
     nuisance = [*nuisance_axes(study)]
-    # An axis that follows from the cell, as a width that goes with the heads, makes no other cell.
     config = cell_axes or [axis for axis in varying if axis not in nuisance]
     if cell_axes:
-        cells = study.trials.groupby(cell_axes, dropna=False)
-        nuisance += [
-            axis
-            for axis in varying
-            if axis not in (*cell_axes, *nuisance) and (cells[axis].nunique(dropna=False) > 1).any()
-        ]
+        others = [axis for axis in varying if axis not in nuisance]
+        nuisance += axes_within_cells(study.trials, cell_axes, others)
     places = _places(study, config, nuisance)
     if not any(place.values for place in places):
         return None

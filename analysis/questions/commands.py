@@ -79,20 +79,18 @@ def recorded_point(
     points: Sequence[Mapping[str, Any]], at: Mapping[str, AxisValue]
 ) -> Mapping[str, Any] | None:
     """Return the recorded point at axis values of the table of trials; None if there is none."""
-    return next((point for point in points if _is_at(point, at)), None)
 
+    def shown(value: Any) -> Any:
+        if value is None:
+            return "none"
+        return json.dumps(value) if isinstance(value, list | tuple) else value
 
-def _is_at(point: Mapping[str, Any], at: Mapping[str, AxisValue]) -> bool:
-    shown = {axis: _shown(point.get(axis)) for axis in at}
-    # The value of the axis that divides a study into comparisons is known as text alone.
-    return all(value in (shown[axis], str(shown[axis])) for axis, value in at.items())
-
-
-def _shown(value: Any) -> Any:
-    """Return an axis value as the table of trials has it."""
-    if value is None:
-        return "none"
-    return json.dumps(value) if isinstance(value, list | tuple) else value
+    for point in points:
+        values = {axis: shown(point.get(axis)) for axis in at}
+        # The value of the axis that divides a study into comparisons is known as text alone.
+        if all(value in (values[axis], str(values[axis])) for axis, value in at.items()):
+            return point
+    return None
 
 
 def sweep_file(study: StudyFolder) -> Path:

@@ -303,6 +303,15 @@ def answered_axes(study: StudyRuns) -> tuple[str, ...]:
     return tuple(str(axis) for axis in axes if axis is not None)
 
 
+def axes_within_cells(trials: pd.DataFrame, cell: Sequence[str], axes: Sequence[str]) -> list[str]:
+    """Return the axes that vary within cells. One that has one value in every cell, as a width that
+    goes with the heads, follows from the cell and is no setting."""
+    cells = trials.groupby(list(cell), dropna=False)
+    return [
+        axis for axis in axes if axis not in cell and (cells[axis].nunique(dropna=False) > 1).any()
+    ]
+
+
 def nuisance_axes(study: StudyRuns) -> tuple[str, ...]:
     """Return the varying axes of which a study's shapes are compared at their best settings."""
     varying = varying_columns(study.trials, study.manifest.axes)

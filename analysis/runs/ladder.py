@@ -73,7 +73,6 @@ def ladder_of(
     runs: Runs,
     axes: Sequence[str],
     column: str | None = None,
-    unit: str = "",
     answered: float = math.inf,
 ) -> Ladder:
     """Return the budgets at which runs of one cell and seed were trained.
@@ -82,7 +81,6 @@ def ladder_of(
         runs: the table of runs.
         axes: columns that tell the cells apart, including nuisance axes.
         column: the column of the budget, by default the ``budget_column`` of ``runs``.
-        unit: what a budget counts.
         answered: the budget of the answer; longer ones are ``further``.
     """
     frame = runs.frame
@@ -106,14 +104,13 @@ def ladder_of(
     if steps and budgets.max() > steps[-1]:
         steps.append(float(budgets.max()))
     if len(steps) > MAX_RUNGS:
-        return Ladder(column=name, unit=unit, reports=len(steps))
+        return Ladder(column=name, reports=len(steps))
     alone = runs.columns.copy()
     alone.pop("budget_column", None)
     alone.pop("target_budget", None)
     rungs = [Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in steps]
     return Ladder(
         column=name,
-        unit=unit,
         rungs=tuple(rung for rung in rungs if rung.budget <= answered),
         further=tuple(rung for rung in rungs if rung.budget > answered),
     )

@@ -9,8 +9,7 @@ from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """The statuses of runs without a result, and their names in texts."""
-_SCREENED: Final = "screened as crashed"
-
+_WORDS: Final = {**LOST_WORDS, "screened": "screened as crashed", "at_chance": "at chance"}
 _MAX_NAMES: Final = 6
 
 
@@ -54,19 +53,15 @@ class Losses:
     @property
     def total(self) -> int:
         """Number of runs that are left out."""
-        return self.diverged + self.failed + self.too_large + self.screened + self.at_chance
+        return sum(getattr(self, name) for name in _WORDS)
 
     @property
     def text(self) -> str:
         """The losses in words, ``2 of 5 diverged``; empty where there are none."""
         return ", ".join(
             f"{number} of {self.started} {word}"
-            for word, number in zip(
-                (*LOST_WORDS.values(), _SCREENED, "at chance"),
-                (self.diverged, self.failed, self.too_large, self.screened, self.at_chance),
-                strict=True,
-            )
-            if number
+            for name, word in _WORDS.items()
+            if (number := getattr(self, name))
         )
 
     @property

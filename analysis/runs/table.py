@@ -85,13 +85,6 @@ class Runs:
     columns: RunColumns = field(default_factory=RunColumns)
     notes: tuple[str, ...] = ()
     _keys: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    _ends_by_column: dict[str | None, tuple[pd.DataFrame, tuple[str, ...]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        if unknown := set(self.columns) - set(RunColumns.__annotations__):
-            raise TypeError(f"no such columns of runs: {', '.join(sorted(unknown))}")
 
     @property
     def replicate(self) -> str | None:
@@ -297,16 +290,11 @@ class Runs:
         return next(iter(status_columns), "status" if "status" in usual else None)
 
     def _ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return how each row ended, and warnings; read once.
+        """Return how each row ended, and warnings.
 
         Columns: ``value``, ``status`` as recorded, ``reached``, ``step`` (see `budget_steps`),
         ``budget``, ``is_short`` (of the budget).
         """
-        if status_column not in self._ends_by_column:
-            self._ends_by_column[status_column] = self._read_ends(status_column)
-        return self._ends_by_column[status_column]
-
-    def _read_ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
         frame, budget_column = self.frame, self.columns.get("budget_column")
         runs = pd.DataFrame({"value": as_numbers(frame[self.metric], self.metric, infinite=True)})
         warnings: tuple[str, ...] = ()

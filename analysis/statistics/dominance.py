@@ -80,25 +80,16 @@ def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
 
 
 def _in_one_draw(quality: FloatArray, cost: FloatArray) -> Mask:
-    front = _front(quality, cost)
+    """Return the dominated shapes, by comparing all with each undominated one in turn; of shapes
+    with equal quality and costs, with one."""
     beaten = np.zeros(len(quality), dtype=bool)
-    for at in front:
+    remaining = np.lexsort((-quality, *cost.T[::-1]))
+    while remaining.size:
+        at = remaining[0]
         at_most = (cost[at] <= cost).all(axis=1)
         is_cheaper = at_most & (cost[at] < cost).any(axis=1)
         better = quality[at] > quality
         beaten |= (is_cheaper & (quality[at] >= quality)) | (at_most & better)
+        is_other = (cost[remaining] < cost[at]).any(axis=1)
+        remaining = remaining[(quality[remaining] > quality[at]) | is_other]
     return beaten
-
-
-def _front(quality: FloatArray, cost: FloatArray) -> list[int]:
-    """Return the undominated shapes; of shapes with equal quality and costs, one."""
-    remaining = np.lexsort((-quality, *cost.T[::-1]))
-    front = []
-    while remaining.size:
-        cheapest = int(remaining[0])
-        front.append(cheapest)
-        is_undominated = (quality[remaining] > quality[cheapest]) | (
-            cost[remaining] < cost[cheapest]
-        ).any(axis=1)
-        remaining = remaining[is_undominated]
-    return front

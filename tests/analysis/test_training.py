@@ -123,7 +123,7 @@ def answer_frame(frame: pd.DataFrame, *, can_be_extended: bool = True) -> Transi
     cells = frame.groupby(["heads", "seq_len"])["budget"].agg(set)
     budget = max(set.intersection(*cells))
     runs = Runs(frame, "nmse")
-    ladder = ladder_of(runs, ["heads", "seq_len"], "budget", "epochs", answered=budget)
+    ladder = ladder_of(runs, ["heads", "seq_len"], "budget", answered=budget)
     answer = partial(fit, settings=QUICK)
     alone = Runs(frame[frame["budget"] == budget], "nmse")
     extend = budget if can_be_extended else None
@@ -278,9 +278,9 @@ def test_noise_is_pulled_together_and_a_real_difference_is_not() -> None:
 def test_a_ladder_is_runs_of_one_seed_at_several_budgets() -> None:
     rows = [(h, seed, b) for h in (1, 2) for seed in (0, 1) for b in (10, 20)]
     frame = pd.DataFrame(rows, columns=["heads", "seed", "budget"]).assign(nmse=0.1)
-    ladder = ladder_of(Runs(frame, "nmse"), ["heads"], "budget", "epochs")
+    ladder = ladder_of(Runs(frame, "nmse"), ["heads"], "budget")
     assert [(rung.budget, len(rung.runs.frame)) for rung in ladder.rungs] == [(10, 4), (20, 4)]
-    assert (ladder.unit, ladder.column) == ("epochs", "budget")
+    assert ladder.column == "budget"
     last = furthest(frame, ["heads", "seed"])
     assert set(last["budget"]) == {20}
     assert len(last) == 4
@@ -313,7 +313,7 @@ def lean(frame: pd.DataFrame, margin: float = 0.02) -> LeanResult:
         fit_lean, config=["heads"], costs=["num_params"], baseline={"heads": 4}, margin=margin,
         goal="min",
     )  # fmt: skip
-    ladder = ladder_of(Runs(frame, "error"), ["heads"], "budget", "epochs", answered=150)
+    ladder = ladder_of(Runs(frame, "error"), ["heads"], "budget", answered=150)
     alone = Runs(frame.query("budget == 150"), "error")
     ladder = replace(ladder, unit="epochs", to_extend=150)
     return with_lean_training(answer(alone), ladder, answer)

@@ -89,7 +89,9 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
             else at_fixed_rate(result.fixed_rate, "All runs had"),
             sentence(result.doubt),
             _settings_at_edge(result),
-            _baseline_losses(result),
+            f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
+            if (lost := result.baseline_lost).total
+            else "",
             sensitivity_sentence(result.sensitivity, result.missing),
         ]
     return [text.strip() for text in sentences if text.strip()]
@@ -215,13 +217,6 @@ def _settings_at_edge(result: LeanResult) -> str:
     )
 
 
-def _baseline_losses(result: LeanResult) -> str:
-    lost = result.baseline_lost
-    if not lost.total:
-        return ""
-    return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
-
-
 def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
     compared = comparisons(result)
     if isinstance(result, LeanGroups):
@@ -287,10 +282,11 @@ def lean_table(result: LeanResult) -> Table:
         if result.sd is not None
         else "no seed standard deviation is known"
     )
+    best = f", at its best {setting_text(tuned)}" if (tuned := result.baseline_setting) else ""
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
         f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
-        f"{result.baseline_lost.behind}, {spread}{_best_setting(result)}. "
+        f"{result.baseline_lost.behind}, {spread}{best}. "
         f"{_confirmation(result)}"
     )
     return Table(header, rows, note.strip())
@@ -302,12 +298,6 @@ def _seeds_text(row: LeanRow) -> str:
         return str(row.seeds_needed)
     is_open = row.outcome == "undecided" and row.p_raw is not None
     return f"more than {MAX_SEEDS}" if is_open else NONE
-
-
-def _best_setting(result: LeanResult) -> str:
-    if result.baseline_setting is None:
-        return ""
-    return f", at its best {setting_text(result.baseline_setting)}"
 
 
 def _confirmation(result: LeanResult) -> str:

@@ -69,7 +69,10 @@ def published_table(result: PublishedResult) -> Table:
         "by the paper's rule": [number_text(row.expected) for row in result.rows],
         "difference": [_difference_text(row) for row in result.rows],
         "s.e.": [number_text(row.in_se, 2) for row in result.rows],
-        "p": [_p_cell(row.p) for row in result.rows],
+        "p": [
+            NONE if row.p is None else p_text(row.p).removeprefix("p = ").removeprefix("p ")
+            for row in result.rows
+        ],
         "outcome": [_outcome(row) for row in result.rows],
     }
     assumptions = "; ".join(result.assumptions)
@@ -115,10 +118,6 @@ def _source(value: PrintedValue) -> str:
 def _difference_text(row: PublishedRow) -> str:
     factor = row.factor
     return number_text(row.difference) if factor is None else f"{number_text(factor)} times"
-
-
-def _p_cell(p: float | None) -> str:
-    return NONE if p is None else p_text(p).removeprefix("p = ").removeprefix("p ")
 
 
 def _outcome(row: PublishedRow) -> str:

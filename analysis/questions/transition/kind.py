@@ -9,6 +9,7 @@ from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,
     NUISANCE,
+    axes_within_cells,
     columns_text,
     table_goal,
     table_scale,
@@ -64,14 +65,8 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     if by is not None and trials[by].nunique() < 1:
         by = None
     depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
-    # An axis with one value in every cell follows from x and by, so it is no setting.
-    cells = trials.groupby([x] if by is None else [x, by], dropna=False)
     axes = varying_columns(trials, study.manifest.axes)
-    varying = [
-        axis
-        for axis in axes
-        if axis not in (x, by) and (cells[axis].nunique(dropna=False) > 1).any()
-    ]
+    varying = axes_within_cells(trials, [x] if by is None else [x, by], axes)
     named = [axis for axis in question.get("nuisance", ()) if axis in varying]
     unnamed = [axis for axis in varying if axis not in named]
     cells_of = {
