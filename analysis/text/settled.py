@@ -11,6 +11,7 @@ from analysis.text.tables import Table
 from analysis.values import value_text
 from hsweep.design.labels import budget_text
 from hsweep.design.question import Missing
+from hsweep.record.summary import counted
 
 _STARTS: Final[dict[Settled, str]] = {
     "settled": "Settled",
@@ -33,19 +34,13 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
         assumed = "; with two budgets how fast gains fade is assumed, and a third would tell"
     further_runs = ""
     if sensitivity.unit and missing:
-        further_runs = " (hsweep run --only-missing trains " + _runs(sensitivity, missing) + ")"
+        trials, budget, why = sum(runs.seeds for runs in missing), missing[0].budget, missing[0].why
+        runs_text = counted(trials, "further run")
+        if budget is not None:
+            at = budget_text(budget, sensitivity.unit, sensitivity.column)
+            runs_text = f"{counted(trials, 'run')} of {at}{f'; {why}' * (why == SHORTER)}"
+        further_runs = f" (hsweep run --only-missing trains {runs_text})"
     return f"{start}: {sensitivity.reason}{assumed}{further_runs}."
-
-
-def _runs(sensitivity: Sensitivity, missing: Sequence[Missing]) -> str:
-    trials, budget = sum(runs.seeds for runs in missing), missing[0].budget
-    plural = "" if trials == 1 else "s"
-    if budget is None:
-        return f"{trials} further run{plural}"
-    why = f"; {SHORTER}" if missing[0].why == SHORTER else ""
-    return (
-        f"{trials} run{plural} of {budget_text(budget, sensitivity.unit, sensitivity.column)}{why}"
-    )
 
 
 def sensitivity_badge(badge: tuple[str, Tone], sensitivity: Sensitivity | None) -> tuple[str, Tone]:

@@ -12,17 +12,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from analysis.runs.grouped import Shape
 from analysis.statistics.moderated import Moderated, moderate, moderate_variances
-from analysis.statistics.values import FloatArray, Interval, Mask
+from analysis.statistics.values import FloatArray, IntArray, Interval, Mask
 
-IntArray = NDArray[np.integer[Any]]
 LOST: Final = ("", "no full-budget run", "stopped early", "fewer than two seeds in common")
 """Why a unit cannot be used; shapes have the first three as well."""
 ROUNDING: Final = 1e-12

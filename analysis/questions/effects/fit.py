@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from analysis.questions.effects.contrasts import LOST, Contrast, IntArray, Quality, Units
+from analysis.questions.effects.contrasts import LOST, Contrast, Quality, Units
 from analysis.questions.effects.grid import ShapeGrid
 from analysis.questions.effects.result import (
     AxisEffect,
@@ -32,7 +32,7 @@ from analysis.runs.grouped import TASK_AXES, Grouped
 from analysis.runs.scale import metric_span, to_metric
 from analysis.statistics.bounds import ANYWHERE, Span, clipped, difference_span, mean_interval
 from analysis.statistics.noninferiority import holm
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray, IntArray, Interval
 from hsweep.errors import UserError
 
 _MATCHED: Final = (

@@ -7,9 +7,10 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from analysis.questions.effects.contrasts import IntArray, Units
+from analysis.questions.effects.contrasts import Units
 from analysis.runs.columns import in_order
 from analysis.runs.grouped import Grouped
+from analysis.statistics.values import IntArray
 from analysis.values import AxisValue, Number, describe, number
 from hsweep.errors import UserError
 
@@ -41,7 +42,11 @@ class ShapeGrid:
         """
         frame = pd.DataFrame([shape.config for shape in shapes.shapes])
         varying = [name for name in shapes.columns if frame[name].nunique() > 1]
-        numbers = [name for name in varying if _holds_numbers(frame[name])]
+        numbers = [
+            name
+            for name in varying
+            if all(type(value) in (int, float) for value in frame[name].tolist())
+        ]
         for name in numbers:
             if np.isinf(frame[name].to_numpy(np.float64)).any():
                 raise UserError(
@@ -106,10 +111,6 @@ class ShapeGrid:
     def values(self, axis: str, shapes: IntArray) -> list[Number]:
         """Return the values of an ordered axis that shapes have."""
         return [number(float(self.levels[axis][at])) for at in self.ranks[axis][shapes].tolist()]
-
-
-def _holds_numbers(column: "pd.Series[AxisValue]") -> bool:
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in column.tolist())
 
 
 def _follows(shapes: pd.DataFrame, ordered: Sequence[str]) -> dict[str, str]:

@@ -70,12 +70,6 @@ class _Shapes:
     def is_cheaper(self, shape: Shape) -> bool:
         return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
 
-    @property
-    def base_sd(self) -> float | None:
-        """The baseline's seed sd; None where it is not measured."""
-        sd = float(self.sd[self.at])
-        return sd if self.base.values.size > 1 and math.isfinite(sd) else None
-
     def spread(self, k: int) -> float:
         """Return the seed sd of a shape whose mean would scatter as much with independent runs."""
         return float(self.sd[k]) * math.sqrt(self.comparable[k].inflation)
@@ -161,7 +155,7 @@ def fit(
         )
     candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
     shapes = _Shapes(candidates, baseline, margin, settings)
-    base = shapes.base
+    base, base_sd = shapes.base, shapes.sd[shapes.at]
     rows = [
         shapes.row(k, margin)
         for k, shape in enumerate(shapes.comparable)
@@ -182,7 +176,7 @@ def fit(
         baseline_n=base.values.size,
         baseline_costs=base.costs,
         margin=shapes.margin,
-        sd=shapes.base_sd,
+        sd=float(base_sd) if base.values.size > 1 and math.isfinite(base_sd) else None,
         table=tuple(rows),
         stopped=tuple(shape.label for shape in shapes.stopped),
         missing=_missing(shapes, verdict, rows),

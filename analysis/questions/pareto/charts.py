@@ -1,6 +1,7 @@
 """The charts of a front: metric against each cost."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -119,7 +120,7 @@ def _front_chart(
     elif any(row.lost.total for row in rows):
         caption += "; a cross marks a shape that lost runs: its mean is that of those left"
     return Chart(
-        f"front-{file_part(cost)}",
+        "front-" + re.sub(r"[^\w-]", "-", cost),
         f"{pareto.metric} against {cost_title(cost)}",
         f"{caption}.{'' if by else ' Click a point for its runs.'}",
         cost_axis(cost, places),
@@ -145,10 +146,6 @@ def _hover(row: ParetoRow, role: str, metric: str) -> str:
         lines.append(f"best setting: {setting_text(row.setting)}")
     lines.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
     return "\n".join(lines)
-
-
-def file_part(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
 
 
 def mean_front(pairs: Sequence[tuple[float, float]], goal: Goal) -> list[tuple[float, float]]:

@@ -106,6 +106,10 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     )
     cell = {"typical": "median", "attainable": "expected best"}[result.reading]
     one_each = f", one {result.by} a colour" if result.by is not None else ""
+    picks = []
+    for run in drawn:
+        at = {**axis_values(result.x, result.by, (run.x, run.by)), "seed": run.replicate}
+        picks.append(Pick(describe(at), tuple(at.items())))
     return Chart(
         "error",
         f"{title} against {result.x}",
@@ -115,17 +119,8 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         Axis(title, "log" if result.scale != "loss" else "number"),
         tuple(layers),
         is_wide=True,
-        picks=_run_picks(result, drawn),
+        picks=tuple(picks),
     )
-
-
-def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ...]:
-    picks = []
-    for run in runs:
-        at = axis_values(result.x, result.by, (run.x, run.by))
-        values = {**at, "seed": run.replicate}
-        picks.append(Pick(describe(values), tuple(values.items())))
-    return tuple(picks)
 
 
 def bracket_text(bracket: tuple[Number, Number]) -> str:

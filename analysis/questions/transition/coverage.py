@@ -49,9 +49,10 @@ class Coverage:
     def xs(self) -> list[Number]:
         return sorted({cell.x for cell in self.counts})
 
-    @property
-    def bys(self) -> list[Number | None]:
-        return sorted({cell.by for cell in self.counts}, key=lambda by: by or 0)
+    def crossed(self, xs: Iterable[Number]) -> list[Place]:
+        """Return the cells with these values of x."""
+        bys = sorted({cell.by for cell in self.counts}, key=lambda by: by or 0)
+        return [(x, by) for x in xs for by in bys]
 
 
 def audit(table: RunTable) -> Coverage:
@@ -134,13 +135,13 @@ def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:
             return _more_seeds(coverage)
         case "below":
             why = "one value below the drop cannot tell a collapse from diminishing returns"
-            return _at(coverage, _crossed(coverage, _values_below(coverage.xs)), why)
+            return _at(coverage, coverage.crossed(_values_below(coverage.xs)), why)
         case "heads":
             xs = coverage.xs
             step = xs[-1] - xs[-2] if len(xs) > 1 else 1
             larger = [number(xs[-1] + step * k) for k in range(1, FEWEST_FOR_A_BREAK - len(xs) + 1)]
             why = f"too few values of {coverage.x}"
-            return _more_seeds(coverage, least=2) + _at(coverage, _crossed(coverage, larger), why)
+            return _more_seeds(coverage, least=2) + _at(coverage, coverage.crossed(larger), why)
     return ()
 
 
@@ -156,7 +157,7 @@ def _empty_cells(coverage: Coverage) -> tuple[Missing, ...]:
         further_seeds = _more_seeds(coverage)
     lacking = [
         place
-        for place in _crossed(coverage, coverage.xs)
+        for place in coverage.crossed(coverage.xs)
         if not read.get(place) and not (further_seeds and place in read)
     ]
     return further_seeds + _at(coverage, lacking, "no full-budget run")
@@ -184,10 +185,6 @@ def _values_below(xs: Sequence[Number]) -> list[Number]:
         return []
     between = {int(first + second) // 2, int(first) // 2} - {0, first, second}
     return sorted(number(x) for x in between if x > 0)
-
-
-def _crossed(coverage: Coverage, xs: Sequence[Number]) -> list[Place]:
-    return [(x, by) for x in xs for by in coverage.bys]
 
 
 def _at(coverage: Coverage, places: Iterable[Place], why: str) -> tuple[Missing, ...]:

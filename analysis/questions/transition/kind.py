@@ -75,7 +75,11 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     }
     layers = int(depths.pop()) if len(depths) == 1 else 1
     if study.manifest.search == "transition" and options is None:
-        result = searched_answer(study, cells_of, layers)
+        # The tests of the search replace those of a grid, so that these need no draws.
+        few = TransitionSettings(B=1, n_mc=1)
+        result = searched_answer(
+            study, lambda runs: fit(canonical(runs, **cells_of), settings=few), layers
+        )
     else:
         settings = with_settings(TransitionSettings(), options["settings"] if options else ())
         choices = {"layers": layers, "settings": settings}

@@ -1,36 +1,30 @@
 """The answer of a study that searched for its transition, from the tests of its search."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from analysis.adaptive.planned import TransitionSearch, recorded_search
 from analysis.adaptive.transition import Located
 from analysis.questions.base import StudyRuns
-from analysis.questions.transition.fit import fit
-from analysis.questions.transition.result import (
-    RetrievalDimension,
-    TransitionResult,
-    TransitionSettings,
-)
-from analysis.questions.transition.table import canonical
+from analysis.questions.transition.result import RetrievalDimension, TransitionResult
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.search import WINDOW_SEEDS
 
-_NO_DRAWS: Final = TransitionSettings(B=1, n_mc=1)
-"""Those of a grid's tests, which the tests of the search replace."""
 _SETTLES: Final = (
     "the search has had all its seeds there, and every cell (--search grid) may settle it"
 )
 
 
-def searched_answer(study: StudyRuns, cells: Mapping[str, Any], layers: int) -> TransitionResult:
+def searched_answer(
+    study: StudyRuns, fit: Callable[[Runs], TransitionResult], layers: int
+) -> TransitionResult:
     """Return the answer: the numbers of the runs that the search has tested with, and its verdict.
 
     Args:
-        cells: arguments of `canonical`.
+        fit: answers from runs; its verdict is that of a grid, which these are none of.
         layers: attention layers of the models, for the retrieval dimension.
     """
     search, asked = recorded_search(study.manifest, study.tables.rows, study.goal)
@@ -39,7 +33,7 @@ def searched_answer(study: StudyRuns, cells: Mapping[str, Any], layers: int) -> 
     is_full = trials["status"].isin(FULL)
     is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
     tested = trials.loc[is_tested if is_tested.any() else is_full].reset_index(drop=True)
-    result = fit(canonical(Runs(tested, study.manifest.metric), **cells), settings=_NO_DRAWS)
+    result = fit(Runs(tested, study.manifest.metric))
     answer, film = search.played.answer, search.film()
     if answer is None:
         answer = Located("open", f"the search has not ended; {film.runs} runs of it have")
