@@ -98,7 +98,15 @@ class Answer:
     @property
     def direction(self) -> str:
         """Which way the metric is read; empty where nothing was found."""
-        return next(filter(None, map(_direction, self.findings)), "")
+        for finding in self.findings:
+            metric = getattr(finding.result, "metric", "")
+            goal, scale = (getattr(finding.result, name, None) for name in ("goal", "scale"))
+            # Only a transition puts an accuracy on the logarithmic axis of its error.
+            if scale == "accuracy" and finding.kind.name != "transition":
+                scale = None
+            if metric and goal:
+                return direction_text(metric, goal, scale)
+        return ""
 
     @property
     def warnings(self) -> list[str]:
@@ -146,13 +154,3 @@ class Answer:
             content["read_as"] = dataclasses.asdict(self.read_as)
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}
-
-
-def _direction(finding: Finding) -> str:
-    """Return which way a finding's metric is read; empty where its result is of none."""
-    metric, goal = getattr(finding.result, "metric", ""), getattr(finding.result, "goal", None)
-    scale = getattr(finding.result, "scale", None)
-    # Only a transition puts an accuracy on the logarithmic axis of its error.
-    if scale == "accuracy" and finding.kind.name != "transition":
-        scale = None
-    return direction_text(metric, goal, scale) if metric and goal else ""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from analysis.charts.chart import Axis
-from analysis.text.numbers import cost_title, cost_unit, number_text
+from analysis.text.numbers import PREFIXES, cost_title, cost_unit, number_text
 from analysis.values import Number
 
 
@@ -145,13 +145,8 @@ def tick_text(value: float) -> str:
 
 
 def axis_number(axis: Axis, value: float) -> str:
-    """Return the label of a number on an axis, with a unit prefix if it is a cost."""
-    return short_cost(value) if axis.form == "cost" else tick_text(value)
-
-
-def short_cost(value: float) -> str:
-    """Return a cost as a short label: 320000 as 320k, 1.5e9 as 1.5G."""
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """Return the label of a number on an axis; of a cost with a prefix: 320k, 1.5G."""
+    for size, prefix in PREFIXES if axis.form == "cost" else ():
         if abs(value) >= size:
             return f"{value / size:.4g}{prefix}"
     return tick_text(value)

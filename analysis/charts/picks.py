@@ -55,7 +55,10 @@ def links_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, lis
     if not names or not set(names) <= set(trials.columns):
         return {}
     urls = trials["mlflow_url"]
-    labels = "seed " + trials["seed"].astype(str) if "seed" in trials else urls.map(run_id)
+    if "seed" in trials:
+        labels = "seed " + trials["seed"].astype(str)
+    else:  # the beginning of the run's id in its address
+        labels = urls.map(lambda url: url.rstrip("/").rsplit("/", 1)[-1][:8])
     links: dict[Key, list[tuple[str, str]]] = {}
     # A value that stands in many rows is written once.
     text_of = lru_cache(maxsize=None, typed=True)(value_text)
@@ -64,11 +67,6 @@ def links_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, lis
         key = tuple(zip(sorted(set(names)), values, strict=True))
         links.setdefault(key, []).append((link[0], link[1]))
     return links
-
-
-def run_id(address: str) -> str:
-    """Return the beginning of the run's id in the address of its page."""
-    return address.rstrip("/").rsplit("/", 1)[-1][:8]
 
 
 def short_label(config: Config, axes: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from analysis.questions.transition.result import TransitionResult
 from analysis.runs.grouped import Grouped, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray
 from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
 from analysis.values import Number
@@ -56,7 +56,11 @@ def compare_studies(
     for folder in folders:
         if folders.count(folder) > 1:
             raise UserError(f"the study in {folder} was given twice")
-    by_label = dict(zip(unique_labels(studies), studies, strict=True))
+    names = [study.name for study in studies]
+    by_label = {
+        study.name if names.count(study.name) == 1 else f"{study.name} ({study.paths.root})": study
+        for study in studies
+    }
     tasks = {label: _tasks(study) for label, study in by_label.items()}
     apart = _apart(tasks)
     with contextlib.ExitStack() as reading:
@@ -81,7 +85,12 @@ def compare_studies(
             answer=tuple(answers[label].sentences),
             problem=answers[label].problem,
             transition=answers[label].result(TransitionResult),
-            lean=_lean(answers[label]),
+            lean={
+                lean.heading: lean
+                for finding in answers[label].findings
+                if isinstance(finding.result, LeanResult | LeanGroups)
+                for lean in comparisons(finding.result)
+            },
             hv=volume_interval(volumes[label], settings.confidence) if label in volumes else None,
         )
         for label, study in by_label.items()
@@ -92,7 +101,11 @@ def compare_studies(
             second.label,
             len(set(tables[first.label]["key"]) & set(tables[second.label]["key"])),
             None if apart else _common_set(first.transition, second.transition),
-            _volume_difference(volumes.get(first.label), volumes.get(second.label), settings),
+            volume_interval(
+                volumes[first.label] - volumes[second.label], settings.confidence, low=-np.inf
+            )
+            if {first.label, second.label} <= volumes.keys()
+            else None,
         )
         for first, second in itertools.combinations(sides, 2)
     ]
@@ -106,15 +119,6 @@ def compare_studies(
         warnings=(*notes, *_warnings(sides)),
         apart=apart,
     )
-
-
-def unique_labels(studies: Sequence[StudyFolder]) -> list[str]:
-    """Return the studies' names, those of one name with their folders."""
-    names = [study.name for study in studies]
-    return [
-        name if names.count(name) == 1 else f"{name} ({study.paths.root})"
-        for name, study in zip(names, studies, strict=True)
-    ]
 
 
 def _tasks(study: StudyFolder) -> Tasks:
@@ -171,12 +175,6 @@ def _budgets(
             "difference may be that of the budgets"
         ]
     return words, common, notes
-
-
-def _lean(answer: Answer) -> dict[str, LeanResult]:
-    result = answer.result(LeanResult) or answer.result(LeanGroups)
-    results = [] if result is None else comparisons(result)
-    return {item.heading: item for item in results}
 
 
 def _front(
@@ -271,15 +269,6 @@ def _common_set(
     if first is None or second is None or first.x != second.x or not first.p_h or not second.p_h:
         return None
     return tuple(sorted(set(first.h_set) & set(second.h_set)))
-
-
-def _volume_difference(
-    first: FloatArray | None, second: FloatArray | None, settings: ParetoSettings
-) -> Interval | None:
-    """Return the first hypervolume minus the second with its interval; None without both."""
-    if first is None or second is None:
-        return None
-    return volume_interval(first - second, settings.confidence, low=-np.inf)
 
 
 def _warnings(sides: Sequence[StudySide]) -> list[str]:

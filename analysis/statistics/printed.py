@@ -21,14 +21,19 @@ from scipy import special
 
 from analysis.statistics.values import FloatArray
 
-Outcome = Literal["alike", "better", "worse", "untested"]
+Standing = Literal["alike", "better", "worse", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedDifference:
     """The difference between a mean of seeds and a printed value, on the scale of the test.
 
-    The standard error and what follows from it are None where nothing is tested.
+    Attributes:
+        expected: what the seeds would give when printed by the paper's rule.
+        difference: expected minus printed; 0 inside a range.
+        se: its standard error: that of the mean, and the scatter of a value printed by that rule.
+            It and what follows from it are None where nothing is tested.
+        standing: alike (not told apart), better, worse, or untested.
     """
 
     expected: float
@@ -36,7 +41,7 @@ class PrintedDifference:
     se: float | None
     in_se: float | None
     p: float | None
-    outcome: Outcome
+    standing: Standing
 
 
 def printed_difference(
@@ -73,10 +78,10 @@ def printed_difference(
     se = math.sqrt(sd**2 * (1 / y.size + v + c**2 / (2 * df)) + reading_sd**2)
     in_se = difference / se if se > 0 else math.copysign(math.inf, difference) * bool(difference)
     p = float(2 * special.stdtr(df, -abs(in_se)))
-    outcome: Outcome = "alike"
+    standing: Standing = "alike"
     if p <= alpha:
-        outcome = "better" if better * difference > 0 else "worse"
-    return PrintedDifference(expected, difference, se, in_se, p, outcome)
+        standing = "better" if better * difference > 0 else "worse"
+    return PrintedDifference(expected, difference, se, in_se, p, standing)
 
 
 def best_of_normal(m: int) -> tuple[float, float]:

@@ -16,6 +16,7 @@ Tone = Literal["found", "partial", "absent", "unknown"]
 MINUS: Final = "\N{MINUS SIGN}"
 NONE: Final = "\N{EN DASH}"
 """What stands where there is no number."""
+PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _COST_TITLES: Final = {
     "num_params": "parameters",
     "flops_per_example": "FLOPs per example",
@@ -47,7 +48,7 @@ def si_text(value: float | None, unit: str = "") -> str:
     """Return ``value`` with a unit prefix: 86600000 as ``86.6 M``, 3.2e9 bytes as ``3.2 GB``."""
     if value is None or not math.isfinite(value):
         return NONE
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, prefix in PREFIXES:
         if abs(value) >= size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{number_text(value)} {unit}".rstrip()

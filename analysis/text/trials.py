@@ -174,19 +174,13 @@ def frame_remarks(trials: pd.DataFrame, axes: Sequence[str]) -> list[Remark]:
 
 def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
     """Return how the sweep was edited while it ran, as the manifest holds it."""
-    rows = [
-        (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(float(revision.get("time", 0)))),
-            _changes(revision),
-            str(revision.get("command", "")),
-        )
-        for revision in revisions
-    ]
+    rows = []
+    for revision in revisions:
+        at = time.localtime(float(revision.get("time", 0)))
+        counts = revision.get("counts", {})
+        changes = ", ".join(f"{counts[name]} {name}" for name in _CHANGES if counts.get(name))
+        reasons = [f"{number} {why}" for why, number in revision.get("reasons", {}).items()]
+        changes += f" ({'; '.join(reasons)})" if reasons else ""
+        command = str(revision.get("command", ""))
+        rows.append((time.strftime("%Y-%m-%d %H:%M", at), changes, command))
     return Table(("edited", "trials", "command"), tuple(rows))
-
-
-def _changes(revision: Mapping[str, Any]) -> str:
-    counts = revision.get("counts", {})
-    parts = [f"{counts[name]} {name}" for name in _CHANGES if counts.get(name)]
-    reasons = [f"{number} {why}" for why, number in revision.get("reasons", {}).items()]
-    return ", ".join(parts) + (f" ({'; '.join(reasons)})" if reasons else "")

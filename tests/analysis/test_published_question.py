@@ -259,13 +259,13 @@ class TestNumbers:
         assert found.in_se == pytest.approx(found.difference / found.se)
         assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference / found.se), 10))
         assert found.se >= sd * math.sqrt(1 / n)
-        assert (found.outcome == "alike") == (found.p > 0.05)
-        if found.outcome != "alike":
-            assert (found.outcome == "better") == ((found.difference > 0) == (goal == "max"))
+        assert (found.standing == "alike") == (found.p > 0.05)
+        if found.standing != "alike":
+            assert (found.standing == "better") == ((found.difference > 0) == (goal == "max"))
 
     def test_a_range_is_met_anywhere_in_it(self) -> None:
         found = {
-            value: differing([value, value + 0.002], 0.002, 20, 0.9, goal="max", high=0.95).outcome
+            value: differing([value, value + 0.002], 0.002, 20, 0.9, goal="max", high=0.95).standing
             for value in (0.85, 0.899, 0.93, 0.97)
         }
         assert found == {0.85: "worse", 0.899: "alike", 0.93: "alike", 0.97: "better"}
@@ -280,7 +280,7 @@ class TestNumbers:
             y = source.normal(size=5)
             printed = source.normal(size=best_of).min()
             sd = math.sqrt(source.chisquare(30) / 30)
-            told_apart += differing(y, sd, 30, printed, best_of).outcome != "alike"
+            told_apart += differing(y, sd, 30, printed, best_of).standing != "alike"
         assert 0.03 <= told_apart / 2000 <= 0.075
 
     def test_without_two_runs_anywhere_nothing_is_tested(self) -> None:

@@ -135,6 +135,11 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
     if not picks:
         return None
     lean = drawn[0]
+    ends = [-lean.margin, 0.0]
+    for _, point in points:
+        down, up = point.reach("x")
+        ends += [point.x - down, point.x + up]
+    room = 0.05 * (max(ends) - min(ends))
     margin = number_text(-lean.margin)
     tried = sum(len(result.table) for result in drawn)
     return Chart(
@@ -143,7 +148,7 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
         _forest_caption(lean, tried, tried - len(picks), in_groups=bool(headings)),
         Axis(
             f"difference in {lean.metric} (right is better)",
-            range=_forest_range(lean.margin, [point for _, point in points]),
+            range=(min(ends) - room, max(ends) + room),
         ),
         row_axis(names),
         (
@@ -156,15 +161,6 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
         picks=tuple(picks),
         key=f"dashed: margin {margin}",
     )
-
-
-def _forest_range(margin: float, points: Sequence[Mark]) -> tuple[float, float]:
-    ends = [-margin, 0.0]
-    for point in points:
-        down, up = point.reach("x")
-        ends += [point.x - down, point.x + up]
-    room = 0.05 * (max(ends) - min(ends))
-    return min(ends) - room, max(ends) + room
 
 
 def _forest_caption(lean: LeanResult, tried: int, left_out: int, *, in_groups: bool) -> str:

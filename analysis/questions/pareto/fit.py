@@ -226,12 +226,8 @@ def _cost_draws(
             cost_draws = np.repeat(cost_draws, draws, axis=0)
         known.append(name)
         mean_cost = cost[:, column]
-        if is_positive:
-            cost_draws[:, :, column] = mean_cost * np.exp(
-                _draw(0 * mean_cost, size, spread, draws, rng)
-            )
-        else:
-            cost_draws[:, :, column] = _draw(mean_cost, size, spread, draws, rng)
+        drawn = _draw(mean_cost * (not is_positive), size, spread, draws, rng)
+        cost_draws[:, :, column] = mean_cost * np.exp(drawn) if is_positive else drawn
     notes = []
     if known:
         notes.append(f"costs that vary between seeds are drawn too: {', '.join(known)}")

@@ -13,18 +13,16 @@ class PowerSettings(Jsonable):
 
     Attributes:
         n_mc: draws of the null of the abruptness test in each fit.
-        B: draws for the confidence set in each fit; no verdict depends on it.
         target: the power a recommended design has to reach.
     """
 
     sweeps: int = 40
     n_mc: int = 199
-    B: int = 1
     target: float = 0.8
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("sweeps", "n_mc", "B"):
+        for name in ("sweeps", "n_mc"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)!r}")
         if not 0 < self.target < 1:

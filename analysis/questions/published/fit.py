@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -196,7 +196,7 @@ def _row(
     notes = []
     if printed.reading == "approximate":
         met = "met" if abs(difference.difference) <= math.log10(settings.order) else "not met"
-        difference = replace(difference, se=None, in_se=None, p=None, outcome="untested")
+        difference = replace(difference, se=None, in_se=None, p=None, standing="untested")
         notes.append(
             f"published as an order of magnitude, {met} within a factor of {settings.order:g}"
         )
@@ -218,14 +218,9 @@ def _row(
         seed_sd=sd if is_known else None,
         df=df if is_known else None,
         best_of=best_of,
-        expected=to_unit(difference.expected),
-        difference=difference.difference,
-        se=difference.se,
-        in_se=difference.in_se,
-        p=difference.p,
         factor=10.0**difference.difference if is_error else None,
-        standing=difference.outcome,
         note="; ".join(notes),
+        **asdict(replace(difference, expected=to_unit(difference.expected))),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.published.numbers import PrintedValue
-from analysis.statistics.printed import Outcome
+from analysis.statistics.printed import PrintedDifference
 from analysis.values import Jsonable
 from hsweep.design.question import Goal, Scale
 
@@ -25,8 +25,8 @@ class PublishedSettings(Jsonable):
     same_data: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRow(PrintedDifference):
     """A published value and the study's cell of the same settings.
 
     Attributes:
@@ -37,11 +37,8 @@ class PublishedRow:
         seed_sd: empirical-Bayes seed sd, in decades or the metric's unit; None where no cell of the
             study has two runs.
         best_of: seeds that the printed value is taken to be the best of; 1 is a single run.
-        expected: what the study's seeds would give when printed by the paper's rule.
-        difference: expected minus printed, in decades or the metric's unit; 0 inside a range.
-        se: its standard error: that of the mean, and the scatter of a value printed by that rule.
+        expected: in the metric's own unit; the difference is in decades of an error.
         factor: expected over printed, for errors.
-        standing: alike (not told apart), better, worse, or untested.
     """
 
     printed: PrintedValue
@@ -56,13 +53,7 @@ class PublishedRow:
     seed_sd: float | None
     df: float | None
     best_of: int
-    expected: float
-    difference: float
-    se: float | None
-    in_se: float | None
-    p: float | None
     factor: float | None
-    standing: Outcome
     note: str
 
 

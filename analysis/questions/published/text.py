@@ -6,12 +6,12 @@ from typing import Final
 from analysis.published.numbers import PrintedValue
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
-from analysis.statistics.printed import Outcome
+from analysis.statistics.printed import Standing
 from analysis.text.numbers import NONE, number_text, p_text
 from analysis.text.tables import Table
 from analysis.values import describe
 
-_OUTCOMES: Final[dict[Outcome, str]] = {
+_OUTCOMES: Final[dict[Standing, str]] = {
     "alike": "not told apart",
     "better": "better than printed",
     "worse": "worse than printed",

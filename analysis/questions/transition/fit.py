@@ -7,7 +7,6 @@ a test against every convex decline decides whether there is anything to find.
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from analysis.questions.transition.answer import answer
 from analysis.questions.transition.cells import seed_noise
@@ -50,6 +49,8 @@ def fit(
     fields, needs, reading_note = answer(grid, noise, table, coverage, settings, layers)
     fields = {"h_set": tuple(coverage.xs), **fields}
     qualifications = (note, reading_note, *table.warnings, *coverage.qualifications)
+    done = table.frame.loc[table.frame["complete"]]
+    columns = (done[name].tolist() for name in ("x", "by", "replicate", "value", "y"))
     return TransitionResult(
         **fields,
         x=table.x,
@@ -57,7 +58,10 @@ def fit(
         metric=table.metric,
         goal=table.goal,
         scale=table.scale,
-        runs=_run_values(table.frame),
+        runs=tuple(
+            RunValue(number(x), None if np.isnan(by) else number(by), str(replicate), value, y)
+            for x, by, replicate, value, y in zip(*columns, strict=True)
+        ),
         counts=coverage.counts,
         missing=missing_runs(coverage, needs),
         n1_assumed_sd=noise.stand_in if len(grid.heads) else None,
@@ -65,13 +69,4 @@ def fit(
         qualifications=tuple(dict.fromkeys(filter(None, qualifications))),
         warnings=coverage.warnings,
         nuisance=table.nuisance,
-    )
-
-
-def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
-    done = frame.loc[frame["complete"]]
-    columns = (done[name].tolist() for name in ("x", "by", "replicate", "value", "y"))
-    return tuple(
-        RunValue(number(x), None if np.isnan(by) else number(by), str(replicate), value, y)
-        for x, by, replicate, value, y in zip(*columns, strict=True)
     )

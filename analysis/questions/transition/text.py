@@ -4,7 +4,7 @@ from typing import Final
 
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.transition.charts import bracket_text
-from analysis.questions.transition.result import SET_MASS, RetrievalDimension, TransitionResult
+from analysis.questions.transition.result import SET_MASS, TransitionResult
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED
 from analysis.text.numbers import (
@@ -213,13 +213,19 @@ def numbers_table(result: TransitionResult) -> Table:
     if result.scale == "accuracy":
         drop, unit, beyond = result.drop_points, "points", "factor of the error"
         excess = None if excess is None else 10**excess
+    places, dimension = f"none: {result.noise_gap}", NONE
+    if not result.noise_gap:
+        places = f"{{{', '.join(map(number_text, result.h_set))}}}" if result.h_set else NONE
+    if (d_eff := result.d_eff) is not None:
+        span = f"{d_eff.lo}" if d_eff.lo == d_eff.hi else f"{d_eff.lo} to {d_eff.hi}"
+        dimension = span + f", a conjecture for {d_eff.layers} layers" * d_eff.conjecture
     reading = "median seed" if result.reading == "typical" else "expected best of the seeds"
     rows = {
         "verdict": transition_badge(result)[0],
         f"{x} where the drop ends": number_text(result.h_star),
         "bracket": bracket_text(result.bracket) if result.bracket else NONE,
-        f"{percent_text(SET_MASS)} set": set_text(result),
-        "effective retrieval dimension": dimension_text(result.d_eff),
+        f"{percent_text(SET_MASS)} set": places,
+        "effective retrieval dimension": dimension,
         f"largest drop ({unit})": number_text(drop),
         f"excess over the decline before ({beyond or unit})": number_text(excess),
         "declines without a collapse that look as abrupt": NONE
@@ -234,21 +240,6 @@ def numbers_table(result: TransitionResult) -> Table:
         rows[f"slope in {by} below"] = interval_text(below) if below else NONE
         rows[f"slope in {by} from there on"] = interval_text(above) if above else NONE
     return Table(("", "value"), tuple((name, text) for name, text in rows.items() if text != NONE))
-
-
-def set_text(result: TransitionResult) -> str:
-    """Return the set of h* in words, or why there is none: seed noise is not measured."""
-    if result.noise_gap:
-        return f"none: {result.noise_gap}"
-    return f"{{{', '.join(map(number_text, result.h_set))}}}" if result.h_set else NONE
-
-
-def dimension_text(dimension: RetrievalDimension | None) -> str:
-    if dimension is None:
-        return NONE
-    lo, hi = dimension.lo, dimension.hi
-    guess = f", a conjecture for {dimension.layers} layers" if dimension.conjecture else ""
-    return f"{lo if lo == hi else f'{lo} to {hi}'}{guess}"
 
 
 def cells_table(result: TransitionResult) -> Table:

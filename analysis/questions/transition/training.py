@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from analysis.questions.transition.cells import Grid, read_cells, resampled_cells, seed_noise
-from analysis.questions.transition.judge import Indices, Judge
+from analysis.questions.transition.judge import Judge
 from analysis.questions.transition.result import Place, TransitionResult, axis_values
 from analysis.runs.ladder import Ladder
 from analysis.runs.statuses import DROPPED
@@ -130,7 +130,12 @@ class _ChangedAnswers:
             z[:, k, j] += self._sign * shift
         judged = self._judge.judge(z)
         if not result.is_claimed:
-            return self._without_claim(judged.collapses, judged.falls.star)
+            collapses = judged.collapses
+            if not collapses.any():
+                return Verdicts(~collapses, "be a collapse", ())
+            to = int(np.bincount(judged.falls.star[collapses]).argmax())
+            otherwise = f"be a collapse at {result.x} = {self._heads[to]:g}"
+            return Verdicts(~collapses, otherwise, self._beside(to))
         assert result.h_star is not None
         star, falls = self._heads.index(result.h_star), judged.falls
         # That the fall exceeds scatter was tested, and changes by training are not scatter.
@@ -157,13 +162,6 @@ class _ChangedAnswers:
             return ""
         change = "vanish" if result.growth == "stays" else "come back"
         return f"growth with {result.by} from there on may {change}"
-
-    def _without_claim(self, collapses: Mask, star: Indices) -> Verdicts:
-        if not collapses.any():
-            return Verdicts(~collapses, "be a collapse", ())
-        to = int(np.bincount(star[collapses]).argmax())
-        otherwise = f"be a collapse at {self._result.x} = {self._heads[to]:g}"
-        return Verdicts(~collapses, otherwise, self._beside(to))
 
     def _beside(self, *stars: int) -> list[int]:
         """Return the places of the cells on both sides of steps that end at these head counts."""
