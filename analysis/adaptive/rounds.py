@@ -30,9 +30,8 @@ class Round(Generic[AnyRun]):
     why: str
 
 
-Values = Mapping[AnyRun, float | None]
-"""What the design reads of runs; None for a run that ended without a value."""
-Design = Generator[Round[AnyRun], Values[AnyRun], Answer]
+Design = Generator[Round[AnyRun], Mapping[AnyRun, float | None], Answer]
+"""Reads the value of each run; None for one that ended without a value."""
 
 
 @dataclass(frozen=True, slots=True)

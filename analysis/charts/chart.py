@@ -93,12 +93,9 @@ class Mark:
         if self.interval is None:
             return 0.0, 0.0
         value = self.x if along == "x" else self.y
-        down, up = value - self.interval.low, self.interval.high - value
-        return _length(down), _length(up)
-
-
-def _length(distance: float) -> float:
-    return max(0.0, distance) if math.isfinite(distance) else 0.0
+        ends = value - self.interval.low, self.interval.high - value
+        down, up = (max(0.0, end) if math.isfinite(end) else 0.0 for end in ends)
+        return down, up
 
 
 @dataclass(frozen=True, slots=True)

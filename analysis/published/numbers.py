@@ -8,11 +8,11 @@ says why. No folder counts as a published data set, since its content is not kno
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from analysis.values import AxisValue, Jsonable
 
@@ -96,8 +96,17 @@ class Setup:
         if self.families:
             family = plain.get("family", "vit")
             values["model"] = self.families.get(family, family)
-        if self.name in _DERIVED:
-            values |= _DERIVED[self.name](plain, tasks)
+        # Settings that no axis bears.
+        match self.name:
+            case "nearest_neighbor":
+                values |= _heads_of_ranks(plain, tasks)
+            case "bert":
+                scored = _agreed([task for task in tasks if task.get("type") == "Glue"], "tasks")
+                values["tasks"] = len(scored) if scored else "none of GLUE"
+            case "gpt2":
+                # Heads as wide as their share of the width, rounded down, as published.
+                heads, width = plain.get("heads"), plain.get("embed_dim", 512)
+                values["head_dim"] = plain.get("head_dim") or (width // heads if heads else None)
         return {**self.defaults, **{k: value for k, value in values.items() if value is not None}}
 
 
@@ -128,25 +137,6 @@ def _heads_of_ranks(point: Point, tasks: Tasks) -> dict[str, Any]:
         # Concatenated positions are as many numbers as the points have.
         heads = widening * dim * (2 if point.get("positions") == "concatenated" else 1) // rank
     return {"heads": heads, "head_dim": rank}
-
-
-def _scored_tasks(_: Point, tasks: Tasks) -> dict[str, Any]:
-    scored = _agreed([task for task in tasks if task.get("type") == "Glue"], "tasks")
-    return {"tasks": len(scored) if scored else "none of GLUE"}
-
-
-def _width_of_heads(point: Point, _: Tasks) -> dict[str, Any]:
-    """Return heads as wide as their share of the width, rounded down, as published."""
-    heads, width = point.get("heads"), point.get("embed_dim", 512)
-    return {"head_dim": point.get("head_dim") or (width // heads if heads else None)}
-
-
-_DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
-    "nearest_neighbor": _heads_of_ranks,
-    "bert": _scored_tasks,
-    "gpt2": _width_of_heads,
-}
-"""Settings that no axis bears, by setup."""
 
 
 @cache

@@ -8,7 +8,6 @@ from typing import Any
 from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
-from hsweep.design.question import Missing
 from hsweep.record.study import StudyFolder
 
 
@@ -27,11 +26,9 @@ def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | Non
 def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
     """Return the command line that runs every chosen shape and its baseline with the next study
     seed, which confirms the choice; None where the study chose no shape."""
-    choices = (finding.confirm for finding in findings if finding.confirm)
-    return next(filter(None, (_confirm_command(study, choice) for choice in choices)), None)
-
-
-def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
+    runs = next((finding.confirm for finding in findings if finding.confirm), None)
+    if runs is None:
+        return None
     with study.journal() as journal:
         recorded = list(journal.points())
     points = [recorded_point(recorded, shape.at) for shape in runs]

@@ -6,11 +6,9 @@ is fitted by the moments of log s^2 (Smyth 2004, the limma method).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from analysis.statistics.values import FloatArray, Mask
@@ -151,12 +149,6 @@ def pair_differences(groups: Sequence[FloatArray]) -> FloatArray:
         if group.size > _PAIRS_OF:
             places = np.linspace(0, group.size - 1, _PAIRS_OF).round().astype(np.int64)
             group = np.sort(group)[places]
-        first, second = _pairs(group.size)
+        first, second = np.triu_indices(group.size, 1)
         differences.append(np.abs(group[first] - group[second]))
     return np.concatenate(differences) if differences else np.zeros(0)
-
-
-@lru_cache(maxsize=16)
-def _pairs(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    first, second = np.triu_indices(size, 1)
-    return first, second

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from analysis.adaptive.lean import Outcome
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
 from analysis.charts.chart import (
@@ -21,7 +22,6 @@ from analysis.charts.chart import (
 from analysis.charts.picks import config_key, short_label, unique_names
 from analysis.questions.lean.result import (
     LeanGroups,
-    LeanOutcome,
     LeanResult,
     LeanRow,
     comparisons,
@@ -39,7 +39,7 @@ from analysis.values import Config
 from hsweep.design.labels import varying_axes
 
 MAX_FOREST_ROWS: Final = 40
-_LOOKS: Final[dict[LeanOutcome, Series]] = {
+_LOOKS: Final[dict[Outcome, Series]] = {
     "established": Series((), palette.BLUE, "established", interval="x"),
     **{
         outcome: Series((), palette.GREY, outcome, is_open=True, interval="x")
@@ -113,7 +113,7 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
     """
     names: list[str] = []
     headings: list[Heading] = []
-    points: list[tuple[LeanOutcome, Mark]] = []
+    points: list[tuple[Outcome, Mark]] = []
     picks: list[Pick] = []
     drawn: list[LeanResult] = []
     share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))

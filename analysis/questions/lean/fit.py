@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from analysis.adaptive.lean import Outcome
 from analysis.questions.lean.result import (
-    LeanOutcome,
     LeanResult,
     LeanRow,
     LeanSettings,
@@ -226,7 +226,7 @@ def _with_outcomes(shapes: _Shapes, rows: Sequence[LeanRow], *, is_open: bool) -
     tried = sum(row.p_raw is not None for row in rows) + len(shapes.stopped)
     judged = []
     for row, accept, exclude in zip(rows, p_holm, p_worse, strict=True):
-        outcome: LeanOutcome = "undecided"
+        outcome: Outcome = "undecided"
         if is_open and accept is not None and accept <= settings.level:
             outcome = "established"
         elif is_open and exclude is not None and exclude <= settings.level:

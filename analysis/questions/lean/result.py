@@ -16,7 +16,6 @@ from analysis.values import AxisValue, Config, Jsonable
 from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
-LeanOutcome = Outcome
 RACING: Final = "the race of the shapes has not ended"
 """Why a study that is not at its end has no verdict."""
 
@@ -91,7 +90,7 @@ class LeanRow(ShapeRow):
     p_raw: float | None
     p_holm: float | None = None
     p_worse: float | None
-    outcome: LeanOutcome = "undecided"
+    outcome: Outcome = "undecided"
     seeds_needed: int | None = None
     saving: dict[str, float]
 
