@@ -154,11 +154,10 @@ class Planned:
     """
 
     def __init__(self, prepared: "Prepared", home: Home) -> None:
-        from hsweep.commands.conclusion import Conclusion
         from hsweep.running.forecast import forecast
 
         self._plan: Plan = prepared.plan
-        self._expected = forecast(self._plan, home, Conclusion.search(self._plan))
+        self._expected = forecast(self._plan, home)
         self.estimated_seconds = self._expected.seconds
 
     @property
@@ -238,7 +237,8 @@ class Study:
         budget, the budget units done, its metrics."""
         with self._record.reading() as tables:
             trials, reports = tables.trials_frame(), tables.reports.to_pandas()
-        of_trial = ["key", *self._axes(trials), "seed", "budget"]
+        axes = [axis for axis in self._record.manifest.axes if axis in trials]
+        of_trial = ["key", *axes, "seed", "budget"]
         table: pd.DataFrame = trials[of_trial].merge(reports, on="key", how="right")
         return table
 
@@ -318,9 +318,6 @@ class Study:
         from hsweep.record.removal import remove
 
         remove(self._record.paths)
-
-    def _axes(self, trials: "pd.DataFrame") -> list[str]:
-        return [axis for axis in self._record.manifest.axes if axis in trials]
 
     def _analysis(self) -> "tuple[Answer, list[Chart]]":
         """Return the answer and the charts, worked out again where there is news on record."""

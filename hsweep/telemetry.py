@@ -15,8 +15,6 @@ _NO_TELEMETRY: Final = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "true",
 }
-# datasets and transformers follow this one unless they are told otherwise.
-_NO_HUB: Final = {"HF_HUB_OFFLINE": "1"}
 
 
 def disable_telemetry(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -25,6 +23,7 @@ def disable_telemetry(environment: MutableMapping[str, str] = os.environ) -> Non
     A variable the user has set is left alone. Has to run before ray, mlflow, timm, transformers or
     datasets is imported, since most read their switches on import.
     """
-    hub = {} if environment.get(HUB_SWITCH) == "1" else _NO_HUB
+    # datasets and transformers follow the hub's switch unless they are told otherwise.
+    hub = {} if environment.get(HUB_SWITCH) == "1" else {"HF_HUB_OFFLINE": "1"}
     for name, value in {**_NO_TELEMETRY, **hub}.items():
         environment.setdefault(name, value)

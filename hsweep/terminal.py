@@ -7,10 +7,11 @@ characters that a terminal takes for commands (move the cursor, set the title, f
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 _UNSAFE: Final = re.compile(
@@ -22,11 +23,7 @@ _UNSAFE: Final = re.compile(
 
 def visible(text: str) -> str:
     """Return ``text`` with control characters written as escapes, as in ``\\x1b``."""
-    return _UNSAFE.sub(lambda match: _escape(ord(match[0])), text)
-
-
-def _escape(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def print_step(text: str) -> None:
@@ -39,6 +36,15 @@ def warn(text: str) -> None:
     """Print a message of this tool on standard error."""
     sys.stderr.write(f"hsweep: {visible(text)}\n")
     sys.stderr.flush()
+
+
+def table_of(*headings: str, **settings: Any) -> Table:
+    """Return an empty table; ``>`` before a heading aligns its column to the right."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        table.add_column(heading.removeprefix(">"), justify=justify, **settings)
+    return table
 
 
 class PlainConsole(Console):

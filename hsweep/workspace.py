@@ -85,7 +85,9 @@ def set_up_worker() -> None:
     """Prepare a worker process: pinned names, and last on the path the folder of the sweep file, so
     that a sweep can use helper modules beside it, and what the driver has there."""
     pin_imports()
-    _let_sweeps_import_timm()
+    from models.torchvision_compat import make_torchvision_importable
+
+    make_torchvision_importable()  # a sweep may import timm or transformers itself
     for folder in filter(None, os.environ.get(SIBLINGS_VARIABLE, "").split(os.pathsep)):
         _append_to_path(Path(folder))
 
@@ -94,13 +96,6 @@ def set_up_cluster_worker() -> None:
     """Prepare a worker of a cluster, whose environment is that of who started its node."""
     leave_launcher()
     set_up_worker()
-
-
-def _let_sweeps_import_timm() -> None:
-    """A sweep file may import timm or transformers itself, whatever torchvision lies beside."""
-    from models.torchvision_compat import make_torchvision_importable
-
-    make_torchvision_importable()
 
 
 def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
@@ -217,7 +212,9 @@ def load_sweep(
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise UserError(f"a sweep is a Python file; {path} {kind}")
     folder = enter(siblings or path.parent, own_folders)
-    _let_sweeps_import_timm()
+    from models.torchvision_compat import make_torchvision_importable
+
+    make_torchvision_importable()
     module = _import_file(path.resolve())
     # What stands in it, not what a __getattr__ of its own makes up.
     sweep, note = vars(module).get("SWEEP"), vars(module).get("__doc__")

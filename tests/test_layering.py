@@ -45,7 +45,7 @@ MAY_CALL_ANYTHING = (
     *("hsweep/commands/analyze.py", "hsweep/commands/compare.py"),
     *("hsweep/commands/conclusion.py", "hsweep/commands/data.py", "hsweep/commands/paper.py"),
     *("hsweep/commands/power.py", "hsweep/commands/report.py", "hsweep/commands/run.py"),
-    *("hsweep/python.py", "hsweep/optuna_study.py"),
+    *("hsweep/python.py", "hsweep/optuna_study.py", "hsweep/running/forecast.py"),
     *("hsweep/commands/watch.py", "hsweep/watching/pages.py"),
 )
 OWNERS = {

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
-    from hsweep.coordination.rounds import RoundDesign
-    from hsweep.planning.plan import Plan
     from hsweep.record.study import StudyFolder
     from hsweep.record.tables import StudyTables
     from hsweep.running.outcome import Outcome
@@ -51,19 +49,6 @@ class Conclusion:
         self._answer: Answer | None = None
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
-
-    @staticmethod
-    def search(plan: "Plan") -> "RoundDesign | None":
-        """Return what chooses among the planned trials of a search; None where all are trained."""
-        if plan.sweep.search.seeds is None:
-            return None
-        from analysis.adaptive.planned import study_search
-        from hsweep.coordination.recording import planned_row
-        from hsweep.planning.identity import describe
-
-        sweep, rows = plan.sweep, [planned_row(trial) for trial in plan.trials]
-        asked = describe(sweep.question), sweep.direction
-        return study_search(rows, *asked, sweep.budget.amount, sweep.num_scouts)
 
     def prepare(self) -> None:
         """Import the modules of the answer and the report."""

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import click
 
 from hsweep.commands.options import home_option, json_option, tracking_option
-from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
+from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json
 from hsweep.errors import ROOT, UserError
 from hsweep.paths import Home, node_folder
 from hsweep.secrets import redact
@@ -88,6 +88,8 @@ def doctor(thorough: bool, home: Home, tracking_uri: str | None, as_json: bool) 
         print_json([asdict(check) for check in checks])
     else:
         from rich.text import Text
+
+        from hsweep.terminal import table_of
 
         table = table_of("check", "", "found", "what to do", overflow="fold")
         for check in checks:

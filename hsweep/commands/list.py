@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hsweep.commands.options import from_option, home_option, json_option
-from hsweep.commands.output import NO_STUDY, console_for, minute, print_json, table_of
+from hsweep.commands.output import NO_STUDY, console_for, minute, print_json
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -42,6 +42,8 @@ def list_(storage: str | None, home: Home, as_json: bool) -> None:
 
 
 def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:
+    from hsweep.terminal import table_of
+
     table = table_of("study", "state", ">finished", ">stopped early", ">lost", ">runs", "created")
     for study in studies:
         if "error" in study:

@@ -4,13 +4,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.streams import json_stream
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 EXIT_NOTHING_USABLE: Final = 1
 NO_STUDY: Final = "{home} holds no study yet; begin one with: hsweep run SWEEP"
@@ -25,17 +24,6 @@ def console_for(*, as_json: bool) -> "Console":
         # In a file or a pipe a line is as long as what it says.
         console.width = max(console.width, 160)
     return console
-
-
-def table_of(*headings: str, **settings: Any) -> "Table":
-    """Return an empty table; ``>`` before a heading aligns its column to the right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
-        table.add_column(heading.removeprefix(">"), justify=justify, **settings)
-    return table
 
 
 def print_json(content: Any) -> None:

@@ -13,7 +13,7 @@ from hsweep.commands.options import (
     sweep_argument,
     sweep_options,
 )
-from hsweep.commands.output import console_for, print_json, quantity, table_of
+from hsweep.commands.output import console_for, print_json, quantity
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
@@ -69,9 +69,8 @@ def plan(
     as_json: bool,
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
-    from hsweep.commands.conclusion import Conclusion
     from hsweep.commands.power import show_power
-    from hsweep.planning.answerable import concerns_json, notes
+    from hsweep.planning.answerable import analysable, notes
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.running.forecast import forecast
     from hsweep.running.progress import duration
@@ -82,7 +81,7 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    expected = forecast(prepared.plan, home, Conclusion.search(prepared.plan))
+    expected = forecast(prepared.plan, home)
     checked = None
     if check:
         from hsweep.training.rehearsal import check_trials
@@ -95,7 +94,7 @@ def plan(
             "expected": expected.to_json(),
             "estimated_seconds": expected.seconds,
             "estimated_wall_seconds": expected.wall_seconds,
-            "concerns": concerns_json(prepared.plan),
+            "concerns": [asdict(concern) for concern in analysable(prepared.plan)],
             "notes": notes(prepared.plan),
         }
         if checked is not None:
@@ -113,10 +112,11 @@ def plan(
 
 def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     """Print every shape of a plan with its costs, then notes and concerns for the user."""
-    from hsweep.design.labels import point_label, processes_line, varying_axes
+    from hsweep.design.labels import listed, point_label, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
     from hsweep.record.summary import counted
+    from hsweep.terminal import table_of
 
     axes = varying_axes(trial.point for trial in plan.trials)
     size = expected.size
@@ -152,8 +152,8 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
         console.print(f"{counted(plan.merged, 'run')} would be the same as others: left out")
     if why := plan.why_not_shared:
         console.print(f"not all budgets go on from the shorter one: {why}")
-    if line := processes_line(trial.resources.processes for trial in plan.trials):
-        console.print(line)
+    if (processes := sorted({trial.resources.processes for trial in plan.trials})) != [1]:
+        console.print(f"each trial is trained by {listed(processes, 'or')} processes")
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
         console.print(concern.line, style=style)

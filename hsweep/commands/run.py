@@ -1,7 +1,7 @@
 """``hsweep run``."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,13 +104,13 @@ def run(
     if not order.is_answered:
         start_early(options, order.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
-    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.answerable import analysable
     from hsweep.running.run import run as run_job
 
     job = order.change(options, console)
     extra: dict[str, Any] = {}
     if as_json:
-        extra["concerns"] = concerns_json(job.prepared.plan)
+        extra["concerns"] = [asdict(concern) for concern in analysable(job.prepared.plan)]
         if job.study is not None:
             extra["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)

@@ -17,7 +17,7 @@ from hsweep.commands.options import (
     json_option,
     study_argument,
 )
-from hsweep.commands.output import console_for, minute, print_json, quantity, shortened, table_of
+from hsweep.commands.output import console_for, minute, print_json, quantity, shortened
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -130,6 +130,7 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
 def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json: bool) -> None:
     """Print a trial's row on record, then its failed attempts."""
     from hsweep.record.summary import first_line
+    from hsweep.terminal import table_of
 
     key = study.trial_named(name).key
     trial = next(row for row in _trials_list(study) if row["key"] == key)
@@ -313,6 +314,7 @@ def _trials_table(
     from hsweep.design.trial import TrialStatus
     from hsweep.record.summary import INTERRUPTED, first_line, is_interrupted, is_waiting
     from hsweep.running.progress import STATUS_STYLES, duration, number
+    from hsweep.terminal import table_of
 
     metric, scouts = study.manifest.metric, study.manifest.scouts
     table = table_of("trial", ">seed", "status", ">done", f">{metric}", ">time", "reason")

@@ -65,11 +65,6 @@ class FunctionModel:
         """Return the content of this model for keys, without its code."""
         return {"function": self.function, "read": self.read, "structure": self.structure}
 
-    @property
-    def knows_memory(self) -> bool:
-        """Whether the activations, which most of the training memory depends on, are known."""
-        return self.cost.activation_elements > 0
-
 
 def model_name(model: Any) -> str:
     """Return the name of the class of a model, as messages give it."""

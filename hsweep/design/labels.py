@@ -76,11 +76,3 @@ def strata_apart(strata: Iterable[str]) -> dict[str, str]:
         stratum: " ".join(part for part in parts if part not in shared) or "all"
         for stratum, parts in axes.items()
     }
-
-
-def processes_line(numbers: Iterable[int]) -> str:
-    """Describe the numbers of processes for each trial, in words; empty if all have one."""
-    counts = sorted(set(numbers))
-    if counts in ([], [1]):
-        return ""
-    return f"each trial is trained by {listed(counts, 'or')} processes"

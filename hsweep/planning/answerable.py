@@ -5,7 +5,7 @@ What an answer needs of points and seeds stands with the question (`Transition.n
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -99,10 +99,6 @@ def _unfollowed(trial: Trial, folder: Path) -> list[str]:
         for name in sorted(texts_named_in(digest))
         if (folder / name).is_file() and known.isdisjoint([folder / name, *(folder / name).parents])
     ]
-
-
-def concerns_json(plan: Plan) -> list[dict[str, str]]:
-    return [asdict(concern) for concern in analysable(plan)]
 
 
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:

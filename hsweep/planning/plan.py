@@ -16,12 +16,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import UserError, format_error
-from hsweep.planning.code import (
-    code_of,
-    code_of_script,
-    named_code,
-    training_code,
-)
+from hsweep.planning.code import code_of, code_of_script, named_code, training_code
 from hsweep.planning.commands import check_commands
 from hsweep.planning.identity import Accepted, content_hash, describe, key_of, parts_of
 from hsweep.planning.options import Limits, violation
@@ -318,7 +313,8 @@ class Planner:
         if too_few := call_user_code("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         memory = None
-        if not isinstance(model, FunctionModel) or model.knows_memory:
+        # Most of the memory depends on the activations, which may be unknown.
+        if not isinstance(model, FunctionModel) or model.cost.activation_elements:
             memory = train_memory_bytes(
                 counts,
                 batch_size=recipe.at_once or recipe.batch_size,

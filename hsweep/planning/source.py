@@ -30,11 +30,8 @@ _INLINE: Final = "<inline>"
 _SWEEP: Final = "SWEEP"
 _ASSIGNMENTS: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 _BRANCHES: Final = (ast.If, ast.Try)
-_DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_BINDING: Final = (
-    *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
-    *(*_ASSIGNMENTS, ast.Pass, ast.Raise),
-)
+_DOCUMENTED: Final = (ast.Module, *_DEFINITIONS)
+_BINDING: Final = (*_DEFINITIONS, *_ASSIGNMENTS, ast.Import, ast.ImportFrom, ast.Pass, ast.Raise)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

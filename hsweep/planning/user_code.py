@@ -8,13 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.design.budget import Budget
-from hsweep.design.function_model import (
-    FunctionModel,
-    check_function,
-    is_module,
-    note_as_new,
-)
-from hsweep.design.labels import listed
+from hsweep.design.function_model import FunctionModel, check_function, is_module, note_as_new
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import Goal, Scale
 from hsweep.design.recipe import Recipe
@@ -22,7 +16,7 @@ from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Cost
-from hsweep.errors import UserError, format_error, shown, unknown_name
+from hsweep.errors import UserError, check_choice, format_error, shown, unknown_name
 from hsweep.planning.identity import content_hash
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.conditioning import is_probed
@@ -177,11 +171,7 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
     for name, declared in metrics.items():
         metric = f"metric {name!r} of task {task.name!r}"
         for field, value in declared.items():
-            if value not in _VALUES[field]:
-                raise UserError(
-                    f"{metric} has the {field} {shown(value)}; it must be "
-                    f"{listed([*map(repr, _VALUES[field])], 'or')}"
-                )
+            check_choice(f"the {field} of {metric}", value, _VALUES[field])
         if name in sweep.space.axes:
             raise UserError(
                 f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"

@@ -96,12 +96,20 @@ class Forecast:
         }
 
 
-def forecast(plan: Plan, home: Home, search: RoundDesign | None = None) -> Forecast:
-    """Return the training that a plan leads to on this machine.
+def search_of(plan: Plan) -> RoundDesign | None:
+    """Return what chooses among the planned trials of a search; None where all are trained."""
+    if plan.sweep.search.seeds is None:
+        return None
+    from analysis.adaptive.planned import study_search
 
-    Args:
-        search: what chooses among the planned trials.
-    """
+    sweep, rows = plan.sweep, [planned_row(trial) for trial in plan.trials]
+    asked = describe(sweep.question), sweep.direction
+    return study_search(rows, *asked, sweep.budget.amount, sweep.num_scouts)
+
+
+def forecast(plan: Plan, home: Home) -> Forecast:
+    """Return the training that a plan leads to on this machine."""
+    search = search_of(plan)
     if search is None:
         return _forecast(plan, home, plan.trials)
     typical, longest = (_forecast(plan, home, asked) for asked in rehearsed(plan.trials, search))

@@ -18,6 +18,9 @@ from hsweep.tracking.target import FURTHER
 _EXPERIMENT_VARIABLE: Final = "MLFLOW_EXPERIMENT_NAME"
 _TAGS_VARIABLE: Final = "MLFLOW_RUN_CONTEXT"
 _LOGIN_VARIABLE: Final = "MLFLOW_TRACKING_USERNAME"
+_OF_RAY: Final = (
+    *("address", "max_concurrent", "priority", "report_timeout", "wait_for_nodes", "wait"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,19 +188,13 @@ class RunOptions:
     )
 
     def __post_init__(self) -> None:
-        at_once = None if self.max_concurrent == 1 else self.max_concurrent
-        for name, value in (
-            ("--address", self.address),
-            ("--max-concurrent", at_once),
-            ("--priority", self.priority or None),
-            ("--report-timeout", self.report_timeout),
-            ("--wait-for-nodes", self.wait_for_nodes),
-            ("--wait", self.wait),
-        ):
-            if self.runner == "inline" and value is not None:
+        for name in _OF_RAY if self.runner == "inline" else ():
+            value = getattr(self, name)
+            if value and (name, value) != ("max_concurrent", 1):
                 raise UserError(
-                    f"{name} {value} is for the ray runner: the inline runner trains one trial at "
-                    "a time in this process; leave out --runner inline, or this option"
+                    f"--{name.replace('_', '-')} {value} is for the ray runner: the inline runner "
+                    "trains one trial at a time in this process; leave out --runner inline, or "
+                    "this option"
                 )
 
     @property

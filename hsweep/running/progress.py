@@ -13,6 +13,7 @@ from rich.text import Text
 from hsweep.design.labels import strata_apart
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.summary import first_line
+from hsweep.terminal import table_of
 
 if TYPE_CHECKING:
     from hsweep.coordination.run_trials import Overview
@@ -207,10 +208,7 @@ class Progress:
 
     def _running_table(self, overview: "Overview") -> Table:
         trials = self._coordinator.table.trials
-        table = Table(box=None, pad_edge=False)
-        for heading in ("running", "done", self._metric):
-            is_left = heading == "running"
-            table.add_column(heading, justify="left" if is_left else "right", no_wrap=True)
+        table = table_of("running", ">done", f">{self._metric}", no_wrap=True)
         for key, unit in overview.running.items():
             trial = trials[key]
             table.add_row(
@@ -221,9 +219,7 @@ class Progress:
         return table
 
     def _best_table(self, overview: "Overview") -> Table:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("best so far", no_wrap=True)
-        table.add_column(self._metric, justify="right", no_wrap=True)
+        table = table_of("best so far", f">{self._metric}", no_wrap=True)
         in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
         labels = strata_apart(in_order)
         strata = [stratum for stratum in in_order if stratum in overview.best]

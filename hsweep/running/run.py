@@ -21,7 +21,7 @@ from hsweep.clusters.node import offering
 from hsweep.clusters.slurm import JobRay
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import record_trials
-from hsweep.coordination.rounds import RoundDesign, RoundGate
+from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
@@ -40,7 +40,7 @@ from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change
-from hsweep.running.forecast import forecast, play_out, rehearsed
+from hsweep.running.forecast import forecast, play_out, rehearsed, search_of
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
@@ -81,9 +81,6 @@ _UNTIL_PREPARED: Final = 8.0
 
 class Conclude(Protocol):
     """Answers a study's question once it has run."""
-
-    def search(self, plan: Plan) -> RoundDesign | None:
-        """Return what chooses among the planned trials; None where all are trained."""
 
     def prepare(self) -> None:
         """Import the modules of the other methods; called in a thread while trials train."""
@@ -148,7 +145,7 @@ def run(
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
             offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
         ):
-            _greet(console, change, home, runner, conclude.search(change.prepared.plan))
+            _greet(console, change, home, runner)
             return study, _train(
                 *(study, journal, change, options, home, runner, console, conclude),
                 None if is_guest else deadline,
@@ -232,12 +229,10 @@ def _code_files(change: Change) -> dict[str, Path]:
     return {str(file.relative_to(folder)): file for file in files if file.is_relative_to(folder)}
 
 
-def _greet(
-    console: Console, change: Change, home: Home, runner: Runner, search: RoundDesign | None
-) -> None:
+def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:
     plan = change.prepared.plan
     if change.only is None:
-        expected = forecast(plan, home, search)
+        expected = forecast(plan, home)
         # Of a study that goes on, much is trained already.
         training = expected.line if len(change.new) == len(plan.trials) else expected.what
     else:
@@ -293,7 +288,7 @@ def _train(
     rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
     only = frozenset() if trains_all_itself(journal, reuse=options.reuse) else change.only
     reuse = Reuse(journal, study, plan.sweep.probe, only, options.accept_code, rungs)
-    coordinator, outlook = _coordinator(study, journal, change, reuse, conclude.search(plan))
+    coordinator, outlook = _coordinator(study, journal, change, reuse)
     _note_runs(journal, outlook)
     if options.report_timeout is not None:
         coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
@@ -374,15 +369,11 @@ def _train(
 
 
 def _coordinator(
-    study: StudyFolder,
-    journal: Journal,
-    change: Change,
-    reuse: Reuse,
-    search: RoundDesign | None,
+    study: StudyFolder, journal: Journal, change: Change, reuse: Reuse
 ) -> tuple[Coordinator, Outlook]:
     """Put the planned trials on record, with results of other studies; return their coordinator and
     its outlook."""
-    plan = change.prepared.plan
+    plan, search = change.prepared.plan, search_of(change.prepared.plan)
     trials: list[Trial] = list(plan.trials)
     proposer = keeper = None
     if plan.sweep.keep != "none":

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from hsweep.errors import UserError, format_error
 from hsweep.paths import Home
-from hsweep.record.lease import is_held
-from hsweep.record.log import segment_files
 from hsweep.record.study import StudyFolder, list_studies
 from hsweep.record.summary import num_ended
 from hsweep.secrets import redact
@@ -36,7 +34,6 @@ class StudyPages:
         self._next_reading = self._next_building = 0.0
         """When each is due again, by ``time.monotonic``."""
         self._now: Now | None = None
-        self._log_size = -1
         self._page = ""
         self._results: tuple[int, str] | None = None
         self.version = 0
@@ -49,18 +46,11 @@ class StudyPages:
         """
         with self._reading:
             began = time.monotonic()
-            if self._now is not None and began < self._next_reading:
-                return self._now
-            paths = self._home.study(self._name)
-            size = sum(path.stat().st_size for path in segment_files(paths.journal))
-            was_running = self._now is None or self._now["state"] == "running"
-            # While it runs time passes, too.
-            if self._now is None or size != self._log_size or was_running or is_held(paths):
+            if self._now is None or began >= self._next_reading:
                 study = StudyFolder.open(self._home, self._name)
                 with study.journal() as journal, journal.snapshot():
                     self._now = study_now(study, journal)
-                self._log_size = size
-            self._next_reading = _next_time(began)
+                self._next_reading = _next_time(began)
             return self._now
 
     def page(self) -> str:
@@ -77,37 +67,32 @@ class StudyPages:
 
     def renew(self) -> None:
         """Render the page again if it was requested, has new results and is due."""
-        try:
-            now = self.now()
-        except UserError:  # a request for the page gets the reason
-            return
-        # The last one is always worked out: nothing would bring it about later.
-        is_due = time.monotonic() >= self._next_building or now["state"] != "running"
-        if not (self._page and is_due) or (now["ended"], now["state"]) == self._results:
-            return
-        if not self._building.acquire(blocking=False):
-            return
-        try:
-            self._build(now)
-        except Exception as error:  # the page stays as it is, and the next results try again
-            warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
-        finally:
-            self._results = now["ended"], now["state"]
-            self._building.release()
+        with self._building:
+            try:
+                now = self.now()
+            except UserError:  # a request for the page gets the reason
+                return
+            # The last one is always worked out: nothing would bring it about later.
+            is_due = time.monotonic() >= self._next_building or now["state"] != "running"
+            if not (self._page and is_due) or (now["ended"], now["state"]) == self._results:
+                return
+            try:
+                self._build(now)
+            except Exception as error:  # the page stays as it is, and the next results try again
+                warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
 
     def _build(self, now: Now) -> None:
         from analysis.ask import answer_study
         from analysis.report.build import Live, build_report, report_input
 
-        began = time.monotonic()
+        began, self._results = time.monotonic(), (now["ended"], now["state"])
         study = StudyFolder.open(self._home, self._name)
         with study.reading() as tables:
             answer = answer_study(study, tables)
             page_input = report_input(study, answer, self._run_urls(study), tables)
-        version = self.version + 1
-        live = Live(now, f"/studies/{self._name}/events", version)
+        live = Live(now, f"/studies/{self._name}/events", self.version + 1)
         self._page = build_report(page_input, live)
-        self.version, self._results = version, (now["ended"], now["state"])
+        self.version += 1
         self._next_building = _next_time(began)
 
     def _run_urls(self, study: StudyFolder) -> dict[str, str]:

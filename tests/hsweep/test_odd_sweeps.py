@@ -95,8 +95,8 @@ def planned(**changes: Any) -> None:
             "model must be an nn.Module, or a model configuration: .* got a Odd",
         ),
         ({"task": LeavingTask()}, "task cannot be used: SystemExit"),
-        ({"task": Directionless()}, "'nmse' of task 'tiny' has the goal 'less'; it must be 'min'"),
-        ({"task": Unscaled()}, "has the scale 'log'; it must be 'error', 'accuracy', 'loss' or"),
+        ({"task": Directionless()}, "the goal of metric 'nmse' of task 'tiny' must be 'min' or"),
+        ({"task": Unscaled()}, "of task 'tiny' must be 'error', 'accuracy', 'loss' or"),
         ({"task": Nameless()}, "task cannot be used: AttributeError"),
     ],
 )
