@@ -58,13 +58,10 @@ class TrialLabels:
         self._varying = varying_axes(points)
         self._has_ladder = len(set(amounts)) > 1
 
-    def of_point(self, point: Mapping[str, Any]) -> str:
-        """Return a point in words, without the axes whose value all points share."""
-        return point_label(point, self._varying)
-
     def of(self, point: Mapping[str, Any], replicate: int, amount: int) -> str:
-        """Return a trial in words, by its point, the number of its seed and its budget."""
-        label = f"{self.of_point(point)} #{replicate}"
+        """Return a trial in words, by its point, the number of its seed and its budget, without the
+        axes whose value all points share."""
+        label = f"{point_label(point, self._varying)} #{replicate}"
         return f"{label} at {amount}" if self._has_ladder else label
 
 

@@ -398,12 +398,6 @@ class Sweep:
         """The replicates of a point, from the first on, that only choose its setting."""
         return 0 if self.early_stopping is None else self.early_stopping.scouts or 0
 
-    @property
-    def num_seeds(self) -> int:
-        """Replicates of every point, scouts included, that may be trained."""
-        own = self.search.seeds
-        return self.replicates if own is None else self.num_scouts + own
-
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the tuned axes of its space as nuisance axes of the question, and,
         unless it sets early stopping, with scouts that tune them. A search that asks for trials

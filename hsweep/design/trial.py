@@ -177,11 +177,6 @@ class Trial:
         return cast(Task, self.task), self.model
 
     @property
-    def is_command(self) -> bool:
-        """Whether another program trains it."""
-        return getattr(self.task, "part", "") == "command"
-
-    @property
     def ending_seconds(self) -> float:
         """How long another program that trains it may take to end."""
         return float(getattr(self.task, "ending_seconds", 0.0))
@@ -190,7 +185,8 @@ class Trial:
     def num_ranks(self) -> int:
         """Number of processes that a worker starts to train the trial; a command starts its own
         processes."""
-        return 1 if self.is_command else self.resources.processes
+        is_command = getattr(self.task, "part", "") == "command"
+        return 1 if is_command else self.resources.processes
 
     def result_at(self, report: "Report") -> dict[str, Any]:
         """Return the header of a file of final weights."""

@@ -19,7 +19,7 @@ from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import is_number, shown
 from hsweep.planning.code import files_of, texts_named_in
 from hsweep.planning.plan import Plan, comparison_of, shape_of
-from tasks.base import DataError, Metric
+from tasks.base import DataError
 
 _NOT_REPORTED: Final = (
     *("flops_per_example", "train_flops_per_example", "train_memory_bytes"),
@@ -104,7 +104,11 @@ def _unfollowed(trial: Trial, folder: Path) -> list[str]:
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
     """Yield the contradictions between goal, scale and the declared metric."""
     sweep, question = plan.sweep, plan.sweep.question
-    metric = _deciding_metric(plan)
+    try:
+        metrics = plan.trials[0].task.metrics
+    except DataError:  # they depend on data that are not there
+        metrics = ()
+    metric = next((metric for metric in metrics if metric.name == sweep.metric), None)
     declares = "the task declares" if sweep.train is None else "metrics=, or else the goal, says"
     is_odd = metric is not None and metric.goal != sweep.goal
     if metric is not None and is_odd:
@@ -136,14 +140,6 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
             f"the scale {scale!r} needs goal {scale_goal!r}, and the sweep's is {sweep.goal!r}",
             f"set the question's scale to {fitting}",
         )
-
-
-def _deciding_metric(plan: Plan) -> Metric | None:
-    try:
-        metrics = plan.trials[0].task.metrics
-    except DataError:  # they depend on data that are not there
-        return None
-    return next((metric for metric in metrics if metric.name == plan.sweep.metric), None)
 
 
 def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:

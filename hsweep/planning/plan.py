@@ -457,7 +457,8 @@ def make_plan(
     planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    number = sweep.num_seeds
+    counted = sweep.search.seeds
+    number = sweep.replicates if counted is None else sweep.num_scouts + counted
     per_point = number * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()

@@ -113,7 +113,11 @@ class Change:
             study = StudyFolder.create(home, self.manifest, sweep_source=self.source, plan=plan)
         with study.writer() as journal:
             if self.study is not None:
-                self._refuse_moved_on(study, journal)
+                if journal.last_seq() != self.last_seq:
+                    raise UserError(
+                        f"the study {study.name!r} was run by another process meanwhile; give the "
+                        "command again to see what it makes of the study now"
+                    )
                 self.take_over(study, journal)
             yield study, journal
 
@@ -163,13 +167,6 @@ class Change:
         for why, rows in self.revision.removed.items():
             entries += journal.removal_entries([row.key for row in rows], why)
         return [*entries, *journal.reopening_entries(self.again, "asked for again")]
-
-    def _refuse_moved_on(self, study: StudyFolder, journal: Journal) -> None:
-        if journal.last_seq() != self.last_seq:
-            raise UserError(
-                f"the study {study.name!r} was run by another process meanwhile; give the "
-                "command again to see what it makes of the study now"
-            )
 
     def announce(self, study: StudyFolder, console: Console) -> None:
         """Print how the existing study changes."""
