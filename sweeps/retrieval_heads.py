@@ -95,13 +95,13 @@ LONGER = {"search": grid_search(), "budget": epochs(80, ladder=[40, 80], report_
 
 SWEEP = Sweep(
     name="retrieval_heads",
-    space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("lr", [1e-2]),
+    space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("lr", [2e-2]),
     task=task,
     model=model,
     recipe=recipe,
     metric="nmse",
     goal="min",
-    budget=epochs(16, ladder=[8, 16], report_every=2),
+    budget=epochs(20, report_every=2),
     replicates=3,
     question=Transition(x="heads", by="seq_len"),
     search=find_transition(),

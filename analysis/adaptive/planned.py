@@ -20,8 +20,9 @@ from analysis.adaptive.rounds import (
 )
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
+from analysis.values import describe
 from hsweep.design.labels import listed, point_label, varying_axes
-from hsweep.design.question import Goal
+from hsweep.design.question import ALPHA, Goal
 from hsweep.design.search import NOT_ASKED
 from hsweep.design.space import Point, recorded_point
 from hsweep.design.trial import TrialStatus
@@ -170,6 +171,7 @@ class TransitionSearch(RoundSearch[Run, Located]):
         self._x, self._by = question["x"], question["by"]
         self._scale, self._eval_size = question["scale"], question["eval_size"]
         self._unit, self._noise = 1.0, THRESHOLDS[self._scale].assumed_sd
+        self._alpha = ALPHA / question.get("parts", 1)
         self.heads = sorted({row.point[self._x] for row in rows})
         self.lengths = [0] if self._by is None else sorted({row.point[self._by] for row in rows})
         super().__init__(rows, budget, scouts)
@@ -181,7 +183,8 @@ class TransitionSearch(RoundSearch[Run, Located]):
         return self.heads.index(row.point[self._x]), length
 
     def _design(self) -> Design[Run, Located]:
-        return locate(self.heads, self.lengths, self._at, THRESHOLDS[self._scale])
+        limits = THRESHOLDS[self._scale]
+        return locate(self.heads, self.lengths, self._at, limits, self._alpha)
 
     def _made_up(self, run: Run, share: float) -> float:
         # Before the transition the error grows with length, after it no more.
@@ -205,6 +208,32 @@ class TransitionSearch(RoundSearch[Run, Located]):
         error = 1.0 - value if self._scale == "accuracy" else value
         floor = 0.5 / self._eval_size if self._eval_size else _SMALLEST
         return float(np.log10(max(error, floor)))
+
+
+class Searches:
+    """Searches for the same at each value of an axis, which share the error rate; their rounds
+    stand side by side (see ``RoundDesign``).
+
+    Args:
+        parts: the searches, by that value in words.
+    """
+
+    why_not = NOT_ASKED
+
+    def __init__(self, parts: Mapping[str, TransitionSearch]) -> None:
+        self.parts, self.line = parts, ""
+
+    def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
+        """Return the trials of the next round of every search."""
+        asked = {name: part.next_round(values) for name, part in self.parts.items()}
+        lines = [f"{name}, {self.parts[name].line}" for name, keys in asked.items() if keys]
+        self.line = "\n".join(lines) or self.line
+        return frozenset().union(*asked.values())
+
+    def rehearsals(self) -> list[frozenset[str]]:
+        """Return the trials of studies with made-up values, fewest first."""
+        of_parts = (part.rehearsals() for part in self.parts.values())
+        return [frozenset().union(*studies) for studies in zip(*of_parts, strict=True)]
 
 
 class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
@@ -279,11 +308,20 @@ def _values(values: Sequence[float], indices: set[int]) -> str:
 
 def study_search(
     rows: Sequence["TrialRow"], question: Mapping[str, Any], goal: Goal, budget: int, scouts: int
-) -> TransitionSearch | LeanSearch:
+) -> TransitionSearch | LeanSearch | Searches:
     """Return what chooses among the planned trials of a study for its question, as recorded."""
     if question["type"] == "Lean":
         return LeanSearch(rows, question, goal, budget, scouts)
-    return TransitionSearch(rows, question, budget, scouts)
+    within = question.get("within")
+    if within is None:
+        return TransitionSearch(rows, question, budget, scouts)
+    parts: defaultdict[str, list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        parts[describe({within: row.point[within]})].append(row)
+    asked = {**question, "parts": len(parts)}
+    return Searches(
+        {name: TransitionSearch(part, asked, budget, scouts) for name, part in parts.items()}
+    )
 
 
 def recorded_search(
@@ -294,4 +332,5 @@ def recorded_search(
     assert manifest.question is not None
     amount = int(manifest.budget["amount"])
     search = study_search(rows, manifest.question, goal, amount, manifest.scouts)
+    assert not isinstance(search, Searches)  # of which each part is asked for
     return search, search.replay(rows, manifest.metric)

@@ -112,5 +112,5 @@ class SearchFilm:
         """The share that was trained, in a sentence."""
         return (
             f"The search trained {self.runs:,} of the {self.planned:,} runs that it could ask for, "
-            f"in {len(self.rounds)} rounds."
+            f"in {len(self.rounds)} round{'s' * (len(self.rounds) > 1)}."
         )

@@ -183,6 +183,7 @@ def locate(
     lengths: Sequence[float],
     at: int,
     limits: Thresholds,
+    alpha: float = ALPHA,
 ) -> Design[Run, Located]:
     """Ask for the runs that locate a transition; return where it is.
 
@@ -191,7 +192,7 @@ def locate(
         lengths: those of the modulating axis, ascending; one value without such an axis.
         at: index of the length of the search.
     """
-    return _Locator(np.array(heads, float), np.array(lengths), at, limits).run()
+    return _Locator(np.array(heads, float), np.array(lengths), at, limits, alpha).run()
 
 
 class _Table(NamedTuple):
@@ -225,8 +226,10 @@ class _Look(NamedTuple):
 
 
 class _Locator:
-    def __init__(self, heads: FloatArray, lengths: FloatArray, at: int, limits: Thresholds) -> None:
-        self.heads, self.at, self.limits = heads, at, limits
+    def __init__(
+        self, heads: FloatArray, lengths: FloatArray, at: int, limits: Thresholds, alpha: float
+    ) -> None:
+        self.heads, self.at, self.limits, self.alpha = heads, at, limits, alpha
         self.log_length = np.log10(lengths) if len(lengths) > 1 else np.zeros(1)
         self.search, self.window = (_Cells(seed, limits.min_drop) for seed in (SEARCH_SEED, 0))
         self.learnt: dict[int, float] = {}
@@ -238,7 +241,7 @@ class _Locator:
             step = yield from self._search()
             if step is None:
                 break
-            self.share = _POCOCK[len(self.ladder) - 1] * ALPHA / (attempt + 1) / 2
+            self.share = _POCOCK[len(self.ladder) - 1] * self.alpha / (attempt + 1) / 2
             answer, is_refuted = yield from self._try(step)
             if not is_refuted:
                 break

@@ -5,6 +5,7 @@ widths are pixels of the page; print scales them.
 """
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -209,6 +210,18 @@ class Chart:
     @property
     def series(self) -> tuple[Series, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Series))
+
+    def at(self, axis: str, value: object) -> "Chart":
+        """Return the chart under the name and title of one value of an axis, which the trials
+        behind its points share."""
+        name, at = f"{axis} = {value}", ((axis, value),)
+        file_name = re.sub(r"\W+", "-", name).strip("-")
+        return replace(
+            self,
+            name=f"{self.name}-{file_name}",
+            title=f"{self.title}, {name}",
+            picks=tuple(replace(pick, at=(*pick.at, *at)) for pick in self.picks),
+        )
 
     @property
     def num_rows(self) -> int:

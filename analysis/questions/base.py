@@ -130,6 +130,17 @@ class StudyRuns:
         is_same = _plain(question) == _plain(self.question)
         return replace(study, is_listed=self.is_listed and is_same)
 
+    def at(self, axis: str, value: Any) -> "StudyRuns":
+        """Return the part of the study at one value of the axis within which its question asks; the
+        question has the number of such parts, which share its error rate."""
+        trials = self.every_trial
+        question = {**self.question, "within": None, "parts": trials[axis].nunique()}
+        return replace(
+            self,
+            manifest=replace(self.manifest, question=question),
+            only=trials.loc[trials[axis].eq(value)].reset_index(drop=True),
+        )
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on: for each point and seed, the trial of ``budget``.

@@ -299,7 +299,7 @@ def answered_axes(study: StudyRuns) -> tuple[str, ...]:
     """Return the axes whose effect a study's transition question answers."""
     if study.question.get("type") != "Transition":
         return ()
-    axes = (study.question.get(role) for role in ("x", "by"))
+    axes = (study.question.get(role) for role in ("x", "by", "within"))
     return tuple(str(axis) for axis in axes if axis is not None)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from analysis.adaptive.planned import TransitionSearch, study_search
+from analysis.adaptive.planned import Searches, TransitionSearch, study_search
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
 from analysis.charts.chart import Axis, Chart, Mark, Series
@@ -207,6 +207,7 @@ class Replay:
                 row.point, row.counts, row.run = self._points[k], self.rows[k], k
                 plan[row.key] = row
         search = study_search([*plan.values()], question, record.goal, 1, record.scouts)
+        assert not isinstance(search, Searches)  # such a record is refused
         values, kept, is_short = dict[str, float | None](), dict[int, float](), False
         while keys := search.next_round(values):
             for row in map(plan.__getitem__, keys):

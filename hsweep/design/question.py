@@ -72,10 +72,11 @@ class Transition:
     Attributes:
         x: the ordered axis that is searched for the critical value (usually ``heads``).
         by: the modulating axis (often ``seq_len``), or None.
+        within: an axis (such as ``depth``) at each of whose values the question is asked anew.
         scale: how the metric is transformed; None as the task declares its metric.
         eval_size: evaluation examples, needed by the ``accuracy`` scale to floor the error.
-        nuisance: axes that are settings and no part of a cell of ``x`` and ``by``, such as ``lr``;
-            each cell is taken at its best setting.
+        nuisance: axes that are settings and no part of a cell of ``x``, ``by`` and ``within``, such
+            as ``lr``; each cell is taken at its best setting.
 
     Raises:
         UserError: a field of another kind.
@@ -86,21 +87,25 @@ class Transition:
     scale: Scale | None = None
     eval_size: int | None = None
     nuisance: tuple[str, ...] = ()
+    within: str | None = None
 
     def __post_init__(self) -> None:
         _check_axes("x", self.x)
-        _check_axes("by", *(() if self.by is None else (self.by,)))
-        if self.x == self.by:
-            raise UserError(f"x and by must be different axes; both are {self.x!r}")
+        for field, axis in (("by", self.by), ("within", self.within)):
+            _check_axes(field, *(() if axis is None else (axis,)))
+        if len(set(self.cell)) < len(self.cell):
+            raise UserError(f"x, by and within must be different axes, not {listed(self.cell)}")
         _check_scale(self.scale)
         if self.eval_size is not None:
             check_whole("eval_size", self.eval_size, 1)
-        _check_nuisance(self.nuisance, {self.x: "is searched (x)", self.by: "modulates (by)"})
+        within = {self.within: "has a transition at each value (within)"}
+        roles = {self.x: "is searched (x)", self.by: "modulates (by)"}
+        _check_nuisance(self.nuisance, within | roles)
 
     @property
     def cell(self) -> tuple[str, ...]:
         """The axes that make a cell."""
-        return (self.x,) if self.by is None else (self.x, self.by)
+        return (self.x, *(axis for axis in (self.by, self.within) if axis is not None))
 
     def needs(self, values: Sequence[int | float], lengths: Sequence[int | float]) -> list[Concern]:
         """Return the concerns about a design with these ascending values of ``x`` and ``by``."""

@@ -375,7 +375,7 @@ class Sweep:
         named: list[tuple[str, str | None]] = []
         if isinstance(question, Transition):
             subject = "the sweep's question"
-            named = [(f"axis in {subject}", axis) for axis in (question.x, question.by)]
+            named = [(f"axis in {subject}", axis) for axis in question.cell]
         elif isinstance(question, Lean):
             subject = "the lean question"
             named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]

@@ -7,6 +7,7 @@ What an answer needs of points and seeds stands with the question (`Transition.n
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,26 +144,31 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
 
 
 def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
-    tried: dict[str, set[Any]] = {
-        axis: {trial.point.get(axis) for trial in plan.trials} for axis in question.cell
-    }
-    for axis, values in sorted(tried.items()):
-        if words := [value for value in values if not is_number(value)]:
-            yield _impossible(
-                f"{axis} must be numbers to be put in order, and takes {shown(words[0])}",
-                f"give {axis} numbers",
-            )
-            return
-    if question.by is not None and (least := min(tried[question.by])) <= 0:
+    tried: dict[Any, dict[str, set[Any]]] = {}
+    for trial in plan.trials:
+        group = tried.setdefault(comparison_of(question, trial.point), {})
+        for axis in filter(None, (question.x, question.by)):
+            if not is_number(value := trial.point.get(axis)):
+                yield _impossible(
+                    f"{axis} must be numbers to be put in order, and takes {shown(value)}",
+                    f"give {axis} numbers",
+                )
+                return
+            group.setdefault(axis, set()).add(value)
+    by = question.by
+    if by is not None and (least := min(min(group[by]) for group in tried.values())) <= 0:
         yield _impossible(
-            f"{question.by} holds {least}; its logarithm is used, so it must be above 0",
-            f"leave that value out (--set {question.by}=...), or ask with another axis",
+            f"{by} holds {least}; its logarithm is used, so it must be above 0",
+            f"leave that value out (--set {by}=...), or ask with another axis",
         )
     yield from _of_settings(plan, question)
     yield from _of_rivals(plan, question)
     if not plan.is_adaptive:  # else which values are tried is not known yet
-        lengths = () if question.by is None else sorted(tried[question.by])
-        yield from question.needs(sorted(tried[question.x]), lengths)
+        designs = (
+            question.needs(sorted(group[question.x]), () if by is None else sorted(group[by]))
+            for group in tried.values()
+        )
+        yield from dict.fromkeys(chain.from_iterable(designs))
 
 
 def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
@@ -183,8 +189,9 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
         yield _impossible(
             f"{listed(unnamed)} varies within the cells of {listed(question.cell)}, and the "
             "question does not say what becomes of that",
-            f"ask with nuisance={nuisance!r}, which takes each cell at its best setting, or see "
-            f"that {subject} one value in a cell (--set {unnamed[0]}=...)",
+            f"ask with nuisance={nuisance!r}, which takes each cell at its best setting, or with "
+            f"within={unnamed[0]!r}, which asks anew at each of its values, or see that {subject} "
+            f"one value in a cell (--set {unnamed[0]}=...)",
         )
     tuned = [axis for axis in question.nuisance if axis in varying]
     stopping = plan.sweep.early_stopping

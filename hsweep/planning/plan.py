@@ -498,10 +498,14 @@ def _plan_search(planner: Planner, question: Question | None, number: int) -> No
                 "Cost), ask for another cost, or leave search= out"
             )
         points = {point: None for point in points if question.is_baseline(point)}
-    elif isinstance(question, Transition) and question.by is not None:
-        lengths = sorted({point[question.by] for point in points})
-        at = lengths[searched_length(len(lengths))] if lengths else None
-        points = {point: None for point in points if point[question.by] == at}
+    elif isinstance(question, Transition) and (by := question.by) is not None:
+        lengths: dict[Any, set[Any]] = {}
+        for point in points:
+            lengths.setdefault(comparison_of(question, point), set()).add(point[by])
+        at = {name: sorted(those)[searched_length(len(those))] for name, those in lengths.items()}
+        points = {
+            point: None for point in points if point[by] == at[comparison_of(question, point)]
+        }
     more = BASELINE_MORE if isinstance(question, Lean) else SEARCH_SEEDS
     for point in points:
         planner.plan_point(point, range(number, number + more))
@@ -544,6 +548,7 @@ def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
     return Point({axis: value for axis, value in point.items() if axis not in question.nuisance})
 
 
-def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
-    """Return the comparison of a point: its value of ``within``, None without such an axis."""
+def comparison_of(question: Question, point: Mapping[str, Any]) -> Any:
+    """Return which of a question's answers a point belongs to: its value of ``within``, None
+    without such an axis."""
     return None if question.within is None else point.get(question.within)

@@ -178,3 +178,30 @@ def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
     assert trained(home, "cut") == trained(home, "whole")
     assert answer_of(home, "cut") == answer_of(home, "whole")
+
+
+def test_it_searches_at_every_value_of_a_second_axis(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    """The deeper model needs fewer heads; what is left out at one depth stays in at the other."""
+    file = write(tmp_path)
+    text = file.read_text().replace("seq_len=[8, 16, 32, 64, 128]", "seq_len=[8, 64], depth=[1, 2]")
+    text = text.replace('by="seq_len"', 'by="seq_len", within="depth"')
+    text = text.replace("point.heads < 6", "point.heads < STAR[point.depth]")
+    text = text.replace("min(point.heads, 6)", "min(point.heads, STAR[point.depth])")
+    file.write_text(text.replace("import math\n", "import math\n\nSTAR = {1: 8, 2: 4}\n", 1))
+    answers = {}
+    for name, search in (("few", "adaptive"), ("all", "grid")):
+        how = ("--runner", "inline", "--no-check", "--search", search, "--study", name)
+        ended = hsweep("run", file, *how, "--set", "replicates=3")
+        assert ended.exit_code == 0, ended.output
+        assert "at heads = 8 with depth = 1 and at heads = 4 with depth = 2." in ended.stdout
+        answers[name] = answer_of(home, name)["found"]
+        assert {depth: found["h_star"] for depth, found in answers[name].items()} == {
+            "1": 8,
+            "2": 4,
+        }
+        assert "heads  seq_len  depth" in ended.stdout
+    assert len(trained(home, "few")) < len(trained(home, "all")) / 2
+    settings = answers["all"]["1"]["settings"]
+    assert settings["alpha"] == 0.05 / 2

@@ -1,9 +1,7 @@
 """The chart of lean equivalents: every candidate's difference to its baseline."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from analysis.adaptive.lean import Outcome
@@ -55,19 +53,8 @@ def lean_charts(result: LeanResult | LeanGroups) -> list[Chart]:
     charts: list[Chart] = []
     if isinstance(result, LeanGroups):
         for value, front in result.fronts.items():
-            name = f"{result.within} = {value}"
-            file_name = re.sub(r"\W+", "-", name).strip("-")
-            charts += [
-                replace(
-                    chart,
-                    name=f"{chart.name}-{file_name}",
-                    title=f"{chart.title}, {name}",
-                    picks=tuple(
-                        replace(pick, at=(*pick.at, (result.within, value))) for pick in chart.picks
-                    ),
-                )
-                for chart in front_charts(front, roles_in(compared))
-            ]
+            drawn = front_charts(front, roles_in(compared))
+            charts += [chart.at(result.within, value) for chart in drawn]
     return [*charts, *filter(None, [forest_chart(compared)])]
 
 

@@ -25,6 +25,7 @@ from analysis.text.numbers import (
     interval_text,
     metric_title,
     number_text,
+    percent_text,
     y_unit,
 )
 from analysis.values import Number, describe
@@ -147,22 +148,22 @@ def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]
 
 
 def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    unit = f"{y_unit(result.scale)} per tenfold {result.by}"
+    unit, confidence = f"{y_unit(result.scale)} per tenfold {result.by}", result.settings.confidence
     tolerated = result.limits.max_growth
     label = f"tolerated\n{number_text(tolerated)}"
     looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
     points = []
     for x, slope in result.gamma.items():
         if math.isfinite(slope.estimate):
-            hover = f"{result.x} = {number_text(x)}\n{interval_text(slope)} {unit}"
+            hover = f"{result.x} = {number_text(x)}\n{interval_text(slope, confidence)} {unit}"
             mark = Mark(axis.at(x), slope.estimate, slope, hover=hover)
             points.append((_slope_shade(result, slope), mark))
     return Chart(
         "slopes",
         f"Growth with {result.by}",
-        f"How fast the error grows with {result.by} at each value of {result.x}, with 95% intervals"
-        "; blue intervals stay below the dashed line (no growth that matters), orange-red ones lie "
-        "above it, grey ones leave it open.",
+        f"How fast the error grows with {result.by} at each value of {result.x}, with "
+        f"{percent_text(confidence)} intervals; blue intervals stay below the dashed line (no "
+        "growth that matters), orange-red ones lie above it, grey ones leave it open.",
         axis.axis(result.x),
         Axis(unit),
         (

@@ -1,10 +1,12 @@
 """The transition: at which value of an axis does the error collapse?"""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
-from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,
@@ -21,6 +23,7 @@ from analysis.questions.transition.result import TransitionResult, TransitionSet
 from analysis.questions.transition.searched import searched_answer
 from analysis.questions.transition.table import canonical, unnamed_setting
 from analysis.questions.transition.text import (
+    numbers_table,
     transition_badge,
     transition_sentences,
     transition_tables,
@@ -28,12 +31,89 @@ from analysis.questions.transition.text import (
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
-from analysis.text.numbers import sentence
+from analysis.text.numbers import NONE, Tone, first_to_lower, number_text, sentence
 from analysis.text.settled import sensitivity_badge
-from analysis.text.tables import varying_columns
+from analysis.text.tables import Table, varying_columns
+from analysis.values import Jsonable, value_text
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
+from hsweep.design.question import ALPHA, Missing
 from hsweep.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class TransitionGroups(Jsonable):
+    """The transitions of a study, one a value of an axis; they share the error rate.
+
+    Attributes:
+        found: the answers, by the value in words.
+        problems: why there is no answer, by each value that has none.
+    """
+
+    within: str
+    found: dict[str, TransitionResult]
+    problems: dict[str, str]
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The runs that would settle the answers."""
+        return tuple(chain.from_iterable(result.missing for result in self.found.values()))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(result.warnings for result in self.found.values()))
+
+    @property
+    def badge(self) -> tuple[str, Tone]:
+        """The verdicts in a few words."""
+        badges = dict.fromkeys(map(transition_badge, self.found.values()))
+        if len(badges) == 1 and not self.problems:
+            return next(iter(badges))
+        claimed = sum(result.is_claimed for result in self.found.values())
+        if not claimed:
+            return "open", "unknown"
+        return f"collapse in {claimed} of {len(self.found) + len(self.problems)}", "partial"
+
+    def sentences(self) -> Iterator[str]:
+        """Yield where the error collapses, and then every answer."""
+        places = [
+            f"at {result.x} = {number_text(result.h_star)} with {self.within} = {value}"
+            for value, result in self.found.items()
+            if result.is_claimed
+        ]
+        if places:
+            yield f"The error collapses {listed(places)}."
+        for verdict, words in (("none", "no collapse is established"), ("open", "that is open")):
+            values = [value for value, it in self.found.items() if it.verdict == verdict]
+            if values:
+                yield f"With {self.within} = {listed(values)} {words}."
+        for value, result in self.found.items():
+            qualified = (*transition_sentences(result), *map(sentence, result.qualifications))
+            yield f"{self.within} = {value}: {first_to_lower(' '.join(qualified))}"
+        for value, problem in self.problems.items():
+            yield f"{self.within} = {value}: no answer: {problem}."
+
+    def tables(self) -> tuple[Section, ...]:
+        numbers = {
+            value: {row[0]: row[1] for row in numbers_table(result).rows}
+            for value, result in self.found.items()
+        }
+        names = dict.fromkeys(chain.from_iterable(numbers.values()))
+        rows = tuple((name, *(its.get(name, NONE) for its in numbers.values())) for name in names)
+        first = Section("Numbers of the transitions", Table((self.within, *numbers), rows), True)
+        rest = (
+            section._replace(title=f"{section.title}, {self.within} = {value}")
+            for value, result in self.found.items()
+            for section in transition_tables(result)[1:]
+        )
+        return tables_with_rows(first, *rest)
+
+    def charts(self) -> list[Chart]:
+        return [
+            chart.at(self.within, value)
+            for value, result in self.found.items()
+            for chart in transition_charts(result)
+        ]
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
@@ -60,6 +140,27 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     """
     if options is not None:
         study = _apply_options(study, options)
+    within = study.question.get("within")
+    if within is None or study.trials[within].nunique() < 2:
+        return transition_finding(_study_answer(study, options))
+    found: dict[str, TransitionResult] = {}
+    problems: dict[str, str] = {}
+    for value in study.trials[within].drop_duplicates():
+        try:
+            result = _study_answer(study.at(within, value), options)
+        except UserError as error:
+            problems[value_text(value)] = str(error)
+            continue
+        missing = (replace(runs, at={within: value, **runs.at}) for runs in result.missing)
+        found[value_text(value)] = replace(result, missing=tuple(missing))
+    groups = TransitionGroups(within, found, problems)
+    sentences, tables = tuple(groups.sentences()), groups.tables()
+    return Finding(
+        TRANSITION, groups, sentences, groups.badge, tables, groups.charts, groups.missing
+    )
+
+
+def _study_answer(study: StudyRuns, options: Mapping[str, Any] | None) -> TransitionResult:
     question, trials = study.question, study.trials
     x, by = question["x"], question["by"]
     if by is not None and trials[by].nunique() < 1:
@@ -76,15 +177,16 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     layers = int(depths.pop()) if len(depths) == 1 else 1
     if study.manifest.search == "transition" and options is None:
         # The tests of the search replace those of a grid, so that these need no draws.
-        few = TransitionSettings(B=1, n_mc=1)
+        few = TransitionSettings(alpha=ALPHA / question.get("parts", 1), B=1, n_mc=1)
         result = searched_answer(
             study, lambda runs: fit(canonical(runs, **cells_of), settings=few), layers
         )
     else:
         settings = with_settings(TransitionSettings(), options["settings"] if options else ())
+        settings = replace(settings, alpha=settings.alpha / question.get("parts", 1))
         choices = {"layers": layers, "settings": settings}
         result = _answer(study.runs, study.ladder, unnamed, cells_of, **choices)
-    return transition_finding(replace(result, fixed_rate=study.fixed_rate(axes)))
+    return replace(result, fixed_rate=study.fixed_rate(axes))
 
 
 def _answer(

@@ -74,6 +74,11 @@ class TransitionSettings(Jsonable):
     assumed_sd: float | None = None
     reading: Literal["auto", "typical", "attainable"] = "auto"
 
+    @property
+    def confidence(self) -> float:
+        """Of the intervals of slopes."""
+        return 1 - self.alpha
+
     def limits(self, scale: Scale) -> Thresholds:
         """Return the thresholds of a scale, replaced by the settings where these are given.
 

@@ -27,7 +27,9 @@ def searched_answer(
         fit: answers from runs; its verdict is that of a grid, which these are none of.
         layers: attention layers of the models, for the retrieval dimension.
     """
-    search, asked = recorded_search(study.manifest, study.tables.rows, study.goal)
+    planned = frozenset(study.every_trial["key"])
+    rows = [row for row in study.tables.rows if row.key in planned]
+    search, asked = recorded_search(study.manifest, rows, study.goal)
     assert isinstance(search, TransitionSearch)
     trials = study.trials.loc[study.trials["key"].isin(asked)]
     is_full = trials["status"].isin(FULL)

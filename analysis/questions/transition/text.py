@@ -130,7 +130,7 @@ def _growth(result: TransitionResult) -> str:
         return ""
     if growth is None:
         return f"Growth with {by} cannot be judged by one value of it."
-    shown = interval_text(growth)
+    shown = interval_text(growth, result.settings.confidence)
     verb = "does not make"
     if growth.low > 0:
         verb = "hardly makes"
@@ -236,9 +236,9 @@ def numbers_table(result: TransitionResult) -> Table:
         "each cell is read as": reading,
     }
     if by is not None:
-        below, above = result.gamma_below, result.gamma_above
-        rows[f"slope in {by} below"] = interval_text(below) if below else NONE
-        rows[f"slope in {by} from there on"] = interval_text(above) if above else NONE
+        for where, slope in (("below", result.gamma_below), ("from there on", result.gamma_above)):
+            shown = interval_text(slope, result.settings.confidence) if slope else NONE
+            rows[f"slope in {by} {where}"] = shown
     return Table(("", "value"), tuple((name, text) for name, text in rows.items() if text != NONE))
 
 
