@@ -262,6 +262,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "streams",
         "telemetry",
         "terminal",
+        "threads",
         "trained",
         "workspace",
     ]

@@ -6,8 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -17,6 +16,7 @@ from hsweep.errors import UserError
 from hsweep.garbage import no_collection
 from hsweep.ray_tune.private import without_idle_helpers
 from hsweep.record.provenance import usable_cores
+from hsweep.threads import in_thread
 from hsweep.training.world import with_variables
 
 QUIET: Final[Mapping[str, Any]] = {"log_to_driver": False, "logging_level": logging.WARNING}
@@ -25,23 +25,6 @@ MOST_EARLY: Final = 8
 _IDLE_SECONDS: Final = 60
 """How long a process waits for work before Ray may end it. After a second, as by default, it would
 be ended in the moment in which cores are set aside for the trial that it was started for."""
-
-
-def in_thread(name: str, action: Callable[[], object], *, stays: bool = False) -> Future[object]:
-    """Run an action in a daemon thread, which may stay afterwards; return a future of its
-    result."""
-    result = Future[object]()
-
-    def run() -> None:
-        try:
-            result.set_result(action())
-        except BaseException as error:
-            result.set_exception(error)
-        if stays:
-            threading.Event().wait()
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return result
 
 
 class StartingRay:

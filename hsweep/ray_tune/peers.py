@@ -21,11 +21,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import failure_text
-from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import name_definitions, send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
+from hsweep.threads import in_thread
 from hsweep.training.run import CannotGoOnError, Channel
 from hsweep.training.train import train
 from hsweep.training.worker_queue import EndedProcess, Failure, TrialError

@@ -2,18 +2,18 @@
 and which get no trials."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import ray
 
 from hsweep.design.trial import Resources
-from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.nodes import Node, can_train, name_of, slots_of
 from hsweep.ray_tune.private import dead_processes, draining_nodes
+from hsweep.threads import in_thread
 
 if TYPE_CHECKING:
     from hsweep.coordination.coordinator import Coordinator
@@ -50,7 +50,7 @@ class Roster:
     draining: set[str] = field(default_factory=set)
     failed_on: dict[str, set[str]] = field(default_factory=dict)
     answered: Callable[[], None] = lambda: None
-    _asking: threading.Thread | None = None
+    _asking: Future[None] | None = None
     _asked: float = field(default_factory=lambda: time.monotonic())
     _looked: float = field(default_factory=lambda: time.monotonic())
     _silent: float = 0.0
@@ -69,11 +69,10 @@ class Roster:
         self._silent += min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
         # In a thread: without a head the call does not return.
-        is_asking = self._asking is not None and self._asking.is_alive()
+        is_asking = self._asking is not None and not self._asking.done()
         if not is_asking and now - self._asked > _ASK_SECONDS:
             self._asked = now
-            self._asking = threading.Thread(target=self._ask, daemon=True)
-            self._asking.start()
+            self._asking = in_thread("asking for nodes", self._ask)
         if self._silent > HEAD_SECONDS:
             return (
                 "Ray ended the run: the head of the cluster has not answered for "
@@ -93,7 +92,7 @@ class Roster:
     def end(self) -> None:
         """Wait for the answer that is due, if any: Ray shall not end meanwhile."""
         if self._asking is not None:
-            self._asking.join(_ASK_SECONDS)
+            wait([self._asking], _ASK_SECONDS)
 
     def update(self, nodes: Iterable[Node]) -> None:
         """Take over Ray's description of the nodes; those that are new are probed in a thread."""

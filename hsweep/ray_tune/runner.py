@@ -26,7 +26,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Resources, Trial
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
-from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
+from hsweep.ray_tune.local import QUIET, StartingRay, shut_down, start_local
 from hsweep.ray_tune.messages import START, Placement, placement_of
 from hsweep.ray_tune.nodes import (
     Demand,
@@ -53,6 +53,7 @@ from hsweep.ray_tune.sharing import Sharing
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.signals import holding_sigterm
 from hsweep.terminal import print_step
+from hsweep.threads import in_thread
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0

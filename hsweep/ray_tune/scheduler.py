@@ -18,11 +18,11 @@ from ray.tune.search import Searcher
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
 from hsweep.ray_tune.failures import failure_of, is_on_live_node
-from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, keep_idle_process, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.record.summary import first_line
+from hsweep.threads import in_thread
 from hsweep.training.worker_queue import BrokenWorkerError, EndedProcess, Message, TrialError
 
 GRACE_SECONDS: Final = 15.0

@@ -9,14 +9,14 @@ import contextlib
 import errno
 import functools
 import re
-import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.errors import UserError
+from hsweep.threads import in_thread
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -228,19 +228,7 @@ class Store:
 
 def _within(seconds: float, action: Callable[[], Result]) -> Result:
     """Return what an action returns; TimeoutError where it takes longer, which its thread may."""
-    answer = Future[Any]()
-
-    def run() -> None:
-        try:
-            answer.set_result(action())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="storage", daemon=True).start()
-    try:
-        result: Result = answer.result(seconds)
-    except TimeoutError:
-        if answer.done():
-            raise
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
-    return result
+    answer = in_thread("storage", action)
+    if not wait([answer], seconds).done:
+        raise TimeoutError(f"no answer within {seconds:.0f} s")
+    return answer.result()

@@ -163,7 +163,7 @@ def look(cluster: Any, seconds: float, step: float = 1.0) -> str | None:
         cluster.clock.now += step
         trouble: str | None = cluster.health.trouble()
         if cluster.health._asking is not None:
-            cluster.health._asking.join()
+            cluster.health._asking.result()
         if trouble is not None:
             return trouble
     return None
