@@ -387,7 +387,7 @@ def nodes_come_and_go(folder: Path) -> dict[str, Any]:
         def change() -> None:
             for number in (1, 2):
                 waiting(traces, number)
-                running.append(len(coordinator.overview().running))
+                running.append(len(coordinator.table.running))
                 if number == 1:
                     nodes.append(start_node(sys.executable, cluster.address, 1))
             nodes.append(start_node(bare_python, cluster.address, 1))

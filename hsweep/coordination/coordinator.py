@@ -15,7 +15,7 @@ from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.queue import TrialQueue
 from hsweep.coordination.retry_policy import IN_DRIVER, RetryPolicy, ends_left, shortened
 from hsweep.coordination.rounds import RoundGate
-from hsweep.coordination.run_trials import Overview, RunTrials
+from hsweep.coordination.run_trials import RunTrials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.labels import TrialLabels
 from hsweep.design.question import logarithmic_scale, outside_scale
@@ -481,10 +481,6 @@ class Coordinator:
         with self.lock:
             for row in list(self.table.running.values()):
                 self._set_status(row, TrialStatus.PLANNED, INTERRUPTED)
-
-    def overview(self) -> Overview:
-        with self.lock:
-            return self.table.overview()
 
     @property
     def num_to_come(self) -> int:

@@ -10,22 +10,6 @@ from hsweep.record.rows import TrialRow
 from hsweep.record.summary import num_ended
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """How far a study has come.
-
-    Attributes:
-        units_done: number of trained budget units; units that trials share count once.
-        best: by stratum, the best value of the metric so far and the trial that reached it.
-        running: units done by the trials in training, in the order of the plan.
-    """
-
-    counts: Mapping[TrialStatus, int]
-    units_done: int
-    best: Mapping[str, tuple[float, str]]
-    running: Mapping[str, int]
-
-
 @dataclass(slots=True)
 class RunTrials:
     """All trials of a run, by key and in the order they were planned.
@@ -38,7 +22,11 @@ class RunTrials:
 
     Attributes:
         longer: key of the trial with the next larger budget, by key.
+        running: the rows of the trials in training.
         open_keys: keys of the trials that may still report in this run.
+        counts: number of trials of each status.
+        best: by stratum, the best value of the metric so far and the trial that reached it.
+        units_done: number of trained budget units; units that trials share count once.
     """
 
     rows: Mapping[str, TrialRow]
@@ -49,10 +37,10 @@ class RunTrials:
     longer: dict[str, str] = field(default_factory=dict)
     running: dict[str, TrialRow] = field(default_factory=dict)
     open_keys: dict[str, None] = field(default_factory=dict)
+    counts: Counter[TrialStatus] = field(default_factory=Counter)
+    best: dict[str, tuple[float, str]] = field(default_factory=dict)
+    units_done: int = 0
     _noted: dict[str, tuple[TrialStatus, int]] = field(default_factory=dict)
-    _counts: Counter[TrialStatus] = field(default_factory=Counter)
-    _best: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _units_done: int = 0
 
     def add(self, trials: Iterable[Trial]) -> list[Trial]:
         """Add recorded trials; return the trials that were not in the table."""
@@ -70,10 +58,10 @@ class RunTrials:
         trained = max(0, row.unit - self.shared(key))
         status, before = self._noted.get(key, (None, 0))
         self._noted[key] = row.status, trained
-        self._units_done += trained - before
-        self._counts[row.status] += 1
+        self.units_done += trained - before
+        self.counts[row.status] += 1
         if status is not None:
-            self._counts[status] -= 1
+            self.counts[status] -= 1
         if row.status is TrialStatus.RUNNING:
             self.running[key] = row
         else:
@@ -84,9 +72,9 @@ class RunTrials:
             self.open_keys[key] = None
         value = row.metrics.get(self.metric)
         if value is not None:
-            best, sign = self._best.get(trial.stratum), 1 if self.goal == "min" else -1
+            best, sign = self.best.get(trial.stratum), 1 if self.goal == "min" else -1
             if best is None or sign * value < sign * best[0]:
-                self._best[trial.stratum] = (value, key)
+                self.best[trial.stratum] = (value, key)
 
     def is_done(self, key: str) -> bool:
         """Whether a trial reports no more in this run."""
@@ -138,13 +126,4 @@ class RunTrials:
     @property
     def num_ended(self) -> int:
         """Trials that have ended, without those that were not needed."""
-        return num_ended(self._counts)
-
-    def overview(self) -> Overview:
-        running = sorted(self.running.values(), key=lambda row: row.ordinal)
-        return Overview(
-            counts={status: self._counts[status] for status in TrialStatus},
-            units_done=self._units_done,
-            best=dict(self._best),
-            running={row.key: row.unit for row in running},
-        )
+        return num_ended(self.counts)

@@ -33,7 +33,10 @@ class InlineRunner:
             except Exception as error:
                 is_final = isinstance(error, RefusedReportError | SpentProcessError)
                 coordinator.failed(assignment, failure_text(error), is_final=is_final)
-                if _has_lost_device(error):
+                import torch
+
+                # An error of a device lasts as long as the process, as CUDA's do.
+                if isinstance(error, torch.AcceleratorError):
                     coordinator.request_stop(
                         "after this error no trial can use the device in this process; a new one "
                         "goes on",
@@ -44,13 +47,6 @@ class InlineRunner:
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
-
-
-def _has_lost_device(error: Exception) -> bool:
-    """Whether an error of a device lasts as long as the process, as CUDA's do."""
-    import torch
-
-    return isinstance(error, torch.AcceleratorError)
 
 
 class _Channel(Channel):

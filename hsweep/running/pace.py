@@ -49,7 +49,7 @@ class Outlook:
         units_left = {key: units for key in table.open_keys if (units := table.units_left(key))}
         share = 1.0
         if self.expected is not None and units_left:
-            expected = self.expected[1] - table.overview().units_done
+            expected = self.expected[1] - table.units_done
             share = min(1.0, max(0, expected) / sum(units_left.values()))
         length: float = coordinator.sweep.budget.amount
         if coordinator.num_to_come and coordinator.sweep.early_stopping is not None:

@@ -16,7 +16,6 @@ from hsweep.record.summary import first_line
 from hsweep.terminal import table_of
 
 if TYPE_CHECKING:
-    from hsweep.coordination.run_trials import Overview
     from hsweep.running.pace import Outlook
 
 _MAX_STRATA: Final = 12
@@ -170,20 +169,21 @@ class Progress:
         return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
 
     def _render(self) -> Group:
-        overview = self._coordinator.overview()
-        parts: list[Any] = [self._summary(overview)]
-        if self._coordinator.stop_requested:
-            parts.insert(0, Text(ENDING))
-        if overview.running:
-            parts.append(self._running_table(overview))
-        if overview.best:
-            parts.append(self._best_table(overview))
+        table = self._coordinator.table
+        with self._coordinator.lock:
+            parts: list[Any] = [self._summary()]
+            if self._coordinator.stop_requested:
+                parts.insert(0, Text(ENDING))
+            if table.running:
+                parts.append(self._running_table())
+            if table.best:
+                parts.append(self._best_table())
         return Group(*parts)
 
-    def _summary(self, overview: "Overview") -> Text:
+    def _summary(self) -> Text:
         """Return the study's counts and times in one line. The terminal cuts a long line, so the
         counts that are always shown and the time left come first."""
-        counts = dict(overview.counts)
+        counts = {status: self._coordinator.table.counts[status] for status in TrialStatus}
         num_begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
         counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - num_begun)
         del counts[TrialStatus.NOT_NEEDED]
@@ -203,28 +203,30 @@ class Progress:
 
     def _seconds_left(self) -> float | None:
         """Return the estimated seconds until the run ends; None where they are unknown."""
-        running = self._coordinator.overview().running
+        with self._coordinator.lock:
+            running = list(self._coordinator.table.running)
         return self._outlook.seconds_left(running, time.monotonic())
 
-    def _running_table(self, overview: "Overview") -> Table:
-        trials = self._coordinator.table.trials
+    def _running_table(self) -> Table:
+        trials, running = self._coordinator.table.trials, self._coordinator.table.running
         table = table_of("running", ">done", f">{self._metric}", no_wrap=True)
-        for key, unit in overview.running.items():
-            trial = trials[key]
+        for row in sorted(running.values(), key=lambda row: row.ordinal):
+            trial = trials[row.key]
             table.add_row(
                 self._label(trial),
-                f"{unit}/{trial.budget.amount} {trial.budget.unit}",
-                number(self._coordinator.value(key)),
+                f"{row.unit}/{trial.budget.amount} {trial.budget.unit}",
+                number(self._coordinator.value(row.key)),
             )
         return table
 
-    def _best_table(self, overview: "Overview") -> Table:
+    def _best_table(self) -> Table:
+        best = self._coordinator.table.best
         table = table_of("best so far", f">{self._metric}", no_wrap=True)
         in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
         labels = strata_apart(in_order)
-        strata = [stratum for stratum in in_order if stratum in overview.best]
+        strata = [stratum for stratum in in_order if stratum in best]
         for stratum in strata[:_MAX_STRATA]:
-            table.add_row(labels[stratum], number(overview.best[stratum][0]))
+            table.add_row(labels[stratum], number(best[stratum][0]))
         if len(strata) > _MAX_STRATA:
             table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
         return table

@@ -516,9 +516,9 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before, left = coordinator.overview(), units_left(outlook_of(coordinator))
+        before, left = coordinator.table, units_left(outlook_of(coordinator))
     with coordinating(SWEEP, tmp_path) as coordinator:
-        after = coordinator.overview()
+        after = coordinator.table
         assert (after.units_done, units_left(outlook_of(coordinator))) == (5, 7)
         assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
@@ -581,7 +581,7 @@ def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
     assert statuses(tmp_path)[lost.trial.key] is TrialStatus.RUNNING
     with coordinating(SWEEP, tmp_path) as coordinator:
         assert not coordinator.is_exhausted
-        assert coordinator.overview().running == {}
+        assert coordinator.table.running == {}
         assert status_log(tmp_path, lost.trial.key) == ["running", "planned"]
         again = take(coordinator)
         assert (again.trial.key, again.attempt, again.recorded_through) == (lost.trial.key, 2, 2)
@@ -592,8 +592,8 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         first, second = take(coordinator), take(coordinator)
         coordinator.report(first, said(first, 3))
         coordinator.report(second, said(second, 2, None, diverged_at=5))
-        snapshot = coordinator.overview()
-        assert snapshot.running == {first.trial.key: 3}
+        snapshot = coordinator.table
+        assert {key: row.unit for key, row in snapshot.running.items()} == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
         assert (snapshot.units_done, units_left(outlook_of(coordinator))) == (5, 5)
         assert snapshot.counts[TrialStatus.DIVERGED] == 1
@@ -618,7 +618,7 @@ def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete
             for unit in range(assignment.recorded_through + 1, 10):
                 if not coordinator.report(assignment, said(assignment, unit, value)):
                     break
-            expected.append(units_left(outlook) + coordinator.overview().units_done)
+            expected.append(units_left(outlook) + coordinator.table.units_done)
     assert 0 < expected[0] < 24 * 9
     assert set(expected) == {expected[0]}
 
@@ -630,7 +630,7 @@ def test_a_maximised_metric_is_best_where_it_is_largest(tmp_path: Path) -> None:
             assignment = take(coordinator)
             coordinator.report(assignment, said(assignment, 1, value))
             best = assignment.trial.key
-        assert coordinator.overview().best == {"": (pytest.approx(0.8), best)}
+        assert coordinator.table.best == {"": (pytest.approx(0.8), best)}
 
 
 def test_a_trial_that_comes_early_to_a_rung_waits_and_goes_on_under_a_new_attempt(

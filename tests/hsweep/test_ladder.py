@@ -126,7 +126,7 @@ def test_what_was_counted_beforehand_is_what_is_trained(tmp_path: Path) -> None:
     with coordinating(sweep, tmp_path) as coordinator:
         assert units_left(outlook_of(coordinator)) == 4 * 23
         run_inline(coordinator)
-        assert coordinator.overview().units_done == 4 * 23
+        assert coordinator.table.units_done == 4 * 23
     assert plan.why_not_shared == ""
     falling = make_plan(replace(sweep, recipe=Recipe()), preset="quick", study_seed=0)
     assert falling.totals()["budget"] == 4 * (5 + 10 + 20)

@@ -3,8 +3,10 @@
 import io
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from rich.console import Console, Group
@@ -185,9 +187,10 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
             InlineRunner().run(coordinator)
             coordinator.request_stop("interrupted")
             # As long as it can get: the counts of a very large study.
-            large = replace(coordinator.overview(), counts=dict.fromkeys(TrialStatus, 123_456))
+            large = Counter(dict.fromkeys(TrialStatus, 123_456))
             paper = Console(file=io.StringIO(), width=columns, record=True)
-            paper.print(Group(progress._summary(large)))
+            with patch.object(coordinator.table, "counts", large):
+                paper.print(Group(progress._summary()))
         assert coordinator.observer is progress
     (line,) = paper.export_text().splitlines()
     assert line.startswith("123456 finished  123456 running  ")

@@ -157,7 +157,7 @@ def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
         coordinator.observer = told
         left, runs = units_left(outlook), outlook.num_runs
         run_inline(coordinator)
-        assert coordinator.overview().units_done == expected.units == left
+        assert coordinator.table.units_done == expected.units == left
     assert sum(row.attempt > 0 for row in rows(tmp_path)) == expected.runs == runs
     # What is never started is in no denominator, at no time, and is not called stopped.
     assert told.found == {runs}

@@ -126,7 +126,7 @@ class Tune:
             assert self.trials, "something waits and nothing runs"
             trial = self.random.choice(list(self.trials.values()))
             # Trials that all end alike before any reports would pause the study.
-            has_reported = self.scheduler.coordinator.overview().units_done > 0
+            has_reported = self.scheduler.coordinator.table.units_done > 0
             if self.kills and has_reported and self.random.random() < 0.3:
                 self.kills -= 1
                 self._end(trial, RayActorError(error_msg="killed"))
