@@ -24,9 +24,7 @@ from hsweep.design.sources import (
 )
 from hsweep.errors import UserError
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
-from hsweep.training.own import rows
 from hsweep.training.own.readers import Reader
-from hsweep.training.own.rows import rows_of
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = stdout(r"epoch (?P<epoch>\d+).*top1 (?P<top1>[\w.]+)")
@@ -231,18 +229,6 @@ def test_a_line_that_is_written_over_is_read_as_it_is_shown(tmp_path: Path) -> N
     append(output, "epoch 4 top1 0.6\r      \r")
     assert read.poll() == []
     assert read.last_units() == [(4, {"top1": 0.6})]
-
-
-def test_a_file_that_grows_faster_than_it_is_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "_MOST_MEANWHILE", 100_000)
-    file = tmp_path / "output.txt"
-    file.write_text("epoch 1 top1 0.5\n" * 1000)
-    growing = rows_of(stdout(r"epoch (?P<epoch>\d+) top1 (?P<top1>\S+)"), tmp_path)
-    reading = (append(file, "epoch 2 top1 0.5\n" * 1000) for _ in growing(False))
-    with pytest.raises(UserError, match=r"output.txt grows faster than it is read"):
-        list(reading)
 
 
 def test_each_match_of_a_line_is_a_report(tmp_path: Path) -> None:

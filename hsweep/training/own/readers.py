@@ -19,9 +19,6 @@ _MAX_WAITING: Final = 10_000
 """The most units that are kept while they lack a metric: a script may log every step and evaluate
 only once in many steps."""
 
-_MAX_KEYS: Final = 30
-"""The most keys that a message lists when the script never wrote the key that is needed."""
-
 Unit = tuple[int, dict[str, float]]
 """A unit of the budget and its metrics."""
 
@@ -77,8 +74,7 @@ class Reader:
 
     def _take(self, row: Row) -> list[Unit]:
         place, values = row
-        if len(self._keys) < _MAX_KEYS:
-            self._keys.update(dict.fromkeys(values))
+        self._keys.update(dict.fromkeys(values))
         count = self._number(row, self._key)
         if count is None:
             return []

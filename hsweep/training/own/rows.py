@@ -52,10 +52,6 @@ _END_OF_VIEW: Final = re.compile(rb"\n|\r(?=[^\n])")
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z^_])")
 """What a terminal obeys and does not show: colours, movements, titles and links (ECMA-48)."""
 
-_RECORDS_BETWEEN_LOOKS: Final = 1000
-_MOST_MEANWHILE: Final = 500_000_000
-"""The most bytes by which a file may grow while what was there is read."""
-
 _EDGE_BYTES: Final = 256
 """How many of the first and of the last bytes read so far are compared, to notice that a program
 has written the file anew."""
@@ -100,36 +96,24 @@ class GrowingFile:
         self._path, self._read = path, read
         self._position = self._number = 0
         self._edges = b""
-        self._seen: tuple[int, int, int] | None = None
 
     def new(self, has_ended: bool) -> Iterator[tuple[int, bytes]]:
         """Yield the records that are new since the last call, with their numbers, from 1.
 
         Raises:
             OSError: the file cannot be read.
-            UserError: it grows by too much meanwhile.
         """
         try:
-            state = self._path.stat()
-            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
-            if seen == self._seen and state.st_size == self._position:
-                return
             file = self._path.open("rb")
         except FileNotFoundError:
             return
-        self._seen = seen
         with file:
             if self._edges_in(file) != self._edges:
                 self._position = self._number = 0
+            size = file.seek(0, os.SEEK_END)
             file.seek(self._position)
-            size = state.st_size
             while self._position < size and (record := self._read(file, has_ended)) is not None:
                 self._position, self._number = file.tell(), self._number + 1
-                is_turn = self._number % _RECORDS_BETWEEN_LOOKS == 0
-                if is_turn and os.fstat(file.fileno()).st_size > size + _MOST_MEANWHILE:
-                    raise UserError(
-                        f"{self._path.name} grows faster than it is read; let the script write less"
-                    )
                 yield self._number, record
             self._edges = self._edges_in(file)
 
