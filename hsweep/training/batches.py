@@ -95,11 +95,9 @@ def parts_of(data: TaskData, batch: Batch, at_once: int) -> Parts:
 
 def part_alone(value: Any) -> Any:
     """Copy a tensor that is a part of a larger one to the CPU; return any other value unchanged."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return value
-    if value.untyped_storage().nbytes() <= value.nbytes:
-        return value
-    return value.detach().to("cpu", copy=True)
+    is_strided = isinstance(value, Tensor) and value.layout is torch.strided
+    is_part = is_strided and value.untyped_storage().nbytes() > value.nbytes
+    return value.detach().to("cpu", copy=True) if is_part else value
 
 
 def plain_tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ as it likes; parameters may be left out by one process and not by another.
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import torch
@@ -32,6 +33,7 @@ their copy takes little memory."""
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
 class Division:
     """Which part of each batch is this process's.
 
@@ -41,10 +43,9 @@ class Division:
         world: the processes that train the trial.
     """
 
-    def __init__(self, data: TaskData, batch_size: int, world: World) -> None:
-        self.data = data
-        self.batch_size = batch_size
-        self.world = world
+    data: TaskData
+    batch_size: int
+    world: World
 
     def batches(self, start_step: int) -> Iterator[Any]:
         """Yield batches for ``parts``, without end."""

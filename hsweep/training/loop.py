@@ -26,7 +26,7 @@ from hsweep.training.division import Division, from_rank, own_seed
 from hsweep.training.evaluation import evaluate, latency, mean_loss
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import TrainingSetup, has_batch_statistics, open_trial
-from hsweep.training.optimizers import set_rate, step_at
+from hsweep.training.optimizers import set_rate
 from hsweep.training.process_state import random_states, seed_all, set_random_states
 from hsweep.training.run import CannotGoOnError
 from hsweep.training.trial_run import Pause, TrialRun, now
@@ -117,13 +117,7 @@ class _Loop:
         self._is_unchanged = True
 
     def train(self) -> None:
-        """Train to the end of the budget, and report at each of its units.
-
-        Raises:
-            DoesNotFitError: not even one example at once fits, or the evaluation does not.
-            StorageError: a checkpoint cannot be written.
-            StopTrial: the trial ends at a report.
-        """
+        """Train to the end of the budget, and report at each of its units; see ``train_setup``."""
         units = [unit for unit in self._trial.budget.report_units() if unit > self._run.unit]
         for unit in units:
             report = self._report(unit, self._update_until(unit))
@@ -275,12 +269,12 @@ class _Loop:
             setup.scaler.unscale_(setup.optimizer)
         if self._recipe.clip_norm is not None:
             self._norm = nn.utils.clip_grad_norm_(self._parameters, self._recipe.clip_norm)
+        set_rate(setup.optimizer, lr)
         if setup.scaler is not None:
-            set_rate(setup.optimizer, lr)
             setup.scaler.step(setup.optimizer)
             setup.scaler.update()
         else:
-            step_at(setup.optimizer, lr)
+            setup.optimizer.step()
         if setup.average is not None:
             setup.average.update(self._model)
         self._lr = lr

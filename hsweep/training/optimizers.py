@@ -52,11 +52,6 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return make(_groups(model, recipe), lr=recipe.lr, **{**arguments, **recipe.optimizer_args})
 
 
-def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    set_rate(optimizer, lr)
-    optimizer.step()
-
-
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_scale"] if "lr_scale" in group else lr
@@ -121,7 +116,8 @@ def _update_some(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) 
         images, targets = (torch.randn(6, *n, generator=generator) for n in ((2, 2, 2), (3,)))
         optimizer.zero_grad()
         (model(images) - targets).square().mean().backward()
-        step_at(optimizer, 0.01 / (1 + number))
+        set_rate(optimizer, 0.01 / (1 + number))
+        optimizer.step()
 
 
 def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
