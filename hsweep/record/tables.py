@@ -50,26 +50,19 @@ def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     A missing value (an axis that only part of a union has, or None) fits any type; mixed kinds,
     tuples and whole numbers beyond 64 bits become strings.
     """
-    kinds: dict[str, set[str]] = {}
+    import pyarrow as pa
+
+    names = {pa.bool_(): "bool", pa.int64(): "int64", pa.float64(): "float64"}
+    kinds = {}
     # Those of replicates are one object.
-    for point in {id(point): point for point in points}.values():
-        for axis, value in point.items():
-            kinds.setdefault(axis, set()).update({_kind(value)} - {""})
-    return {
-        axis: next(iter(of_axis))
-        if len(of_axis) == 1
-        else "float64"
-        if of_axis == {"int64", "float64"}
-        else "string"
-        for axis, of_axis in kinds.items()
-    }
-
-
-def _kind(value: Any) -> str:
-    if type(value) is int and not -(2**63) <= value < 2**63:
-        return "string"
-    names = {bool: "bool", int: "int64", float: "float64", type(None): ""}
-    return names.get(type(value), "string")
+    distinct = {id(point): point for point in points}.values()
+    for axis in dict.fromkeys(axis for point in distinct for axis in point):
+        try:
+            kind = pa.array([point.get(axis) for point in distinct]).type
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            kind = pa.string()
+        kinds[axis] = names.get(kind, "string")
+    return kinds
 
 
 def trials_schema(
