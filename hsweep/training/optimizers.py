@@ -11,10 +11,8 @@ import importlib
 import inspect
 import io
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -30,7 +28,6 @@ ALSO_TIMMS: Final = frozenset(
 ) | frozenset(("laprop", "lars", "lion", "madgrad", "mars", "muon", "novograd", "sgdp", "sgdw"))
 """Names that timm and pytorch-optimizer both have. They mean timm's, whether or not it is
 installed: one name is one optimizer on every machine."""
-_ZERO3_MODULE: Final = "transformers.integrations.deepspeed"
 _OURS: Final = frozenset({"self", "params", "lr", "weight_decay"})
 
 
@@ -153,7 +150,7 @@ def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozense
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
         return kind, _arguments(kind)
-    of_others = _pytorch_optimizer()
+    of_others: Any = importlib.import_module("pytorch_optimizer")
     others = of_others.get_supported_optimizers()
     if name in others and name not in ALSO_TIMMS:
         kind = of_others.load_optimizer(name)
@@ -174,20 +171,6 @@ def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozense
             f"the optimizer {name!r} cannot be used here ({error}); choose another"
         ) from error
     return functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind)
-
-
-def _pytorch_optimizer() -> Any:
-    """Import pytorch-optimizer, and answer it in place of transformers that DeepSpeed shards no
-    weights: it asks for one optimizer (LOMO), and importing transformers for it takes as long as
-    half of torch, in every worker."""
-    stand_in: Any = ModuleType(_ZERO3_MODULE)
-    stand_in.is_deepspeed_zero3_enabled = lambda: False
-    present = sys.modules.setdefault(_ZERO3_MODULE, stand_in)
-    try:
-        return importlib.import_module("pytorch_optimizer")
-    finally:
-        if present is stand_in:
-            del sys.modules[_ZERO3_MODULE]
 
 
 def _arguments(kind: Any, *, passes_over: bool = False) -> frozenset[str] | None:
