@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import shown
 from hsweep.training.devices import is_out_of_memory, wait_for
 from hsweep.training.division import evaluation_share
-from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
+from tasks.base import Batch, FurtherEvaluated, TrainingEvaluated
 from tasks.division import divide_evaluation
 
 if TYPE_CHECKING:
@@ -142,16 +141,12 @@ def evaluate(
     return finite | (watch.metrics() if watch else {}), diverged_at
 
 
-def latency(
-    model: nn.Module,
-    data: TaskData,
-    batch: Batch,
-    autocast: contextlib.AbstractContextManager[Any, Any],
-) -> float | None:
+def latency(setup: "TrainingSetup", batch: Batch) -> float | None:
     """Return the median seconds of a forward pass over ``batch``; changes nothing else.
 
     None where memory does not suffice for the whole batch.
     """
+    model, autocast = setup.evaluated, setup.autocast
     device = next(model.parameters()).device
     devices = [] if device.type == "cpu" else [device]
     durations = []
@@ -159,7 +154,7 @@ def latency(
         with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad(), autocast:
             for _ in range(_LATENCY_PASSES):
                 started = time.perf_counter()
-                data.loss(model, batch)
+                setup.data.loss(model, batch)
                 wait_for(device)
                 durations.append(time.perf_counter() - started)
     except (RuntimeError, MemoryError) as error:

@@ -150,9 +150,7 @@ class _Loop:
         is_last = unit == self._trial.budget.amount
         if is_last and self._batch is not None and diverged_at is None:
             part = self._division.parts(self._batch)[0][0]
-            setup = self._setup
-            measured = setup.evaluated, setup.data, part, setup.autocast
-            figures["latency_seconds"] = latency(*measured)
+            figures["latency_seconds"] = latency(self._setup, part)
         return Report(
             unit=unit,
             step=self._step,

@@ -183,12 +183,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def open_data(trial: Trial) -> TaskData:
-    """Open a trial's data for a rehearsal, on the CPU.
-
-    Raises:
-        DataError: of the task.
-        RehearsalError: it failed otherwise.
-    """
+    """Open a trial's data on the CPU; DataError of the task, or RehearsalError otherwise."""
     with _blaming("opening the data of"):
         return data_of(trial, _CPU)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -390,7 +391,8 @@ def test_measuring_latency_leaves_weights_and_random_numbers_alone() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     off = torch.autocast("cpu", enabled=False)
-    assert evaluation.latency(model, data, next(data.batches(0)), off) > 0
+    setup: Any = SimpleNamespace(evaluated=model, data=data, autocast=off)
+    assert evaluation.latency(setup, next(data.batches(0))) > 0
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
