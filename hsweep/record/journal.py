@@ -84,7 +84,7 @@ class Journal(JournalReader):
         if entries:
             if self.lease is not None:
                 self.lease.check()
-            self._end = self._log.append(entries, self._end).end
+            self._end = self._log.append(entries, self._end)
             for entry in entries:
                 self._state.apply(entry)
 

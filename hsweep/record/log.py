@@ -159,8 +159,8 @@ class Log:
         if file >= 0:
             os.close(file)
 
-    def append(self, entries: Sequence[Entry], end: int) -> LogLine:
-        """Write a line behind position ``end``, where the log ends, and return it.
+    def append(self, entries: Sequence[Entry], end: int) -> int:
+        """Write a line behind position ``end``, where the log ends; return where it ends then.
 
         Raises:
             OSError: it cannot be written; what was written of it is taken back, if it can be.
@@ -176,7 +176,7 @@ class Log:
         except OSError as error:
             self.cut(end)
             raise OSError(error.errno, error.strerror, str(segment.path)) from error
-        return LogLine(segment.number, end, end + len(line), _checksum(line), entries, line)
+        return end + len(line)
 
     def cut(self, end: int) -> None:
         """Remove an incomplete line behind position ``end``; a failure is ignored."""

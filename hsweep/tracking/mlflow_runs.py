@@ -96,8 +96,7 @@ class MlflowRuns(Sink):
         """Mark the study's own run as finished, or as interrupted if trials are left."""
         counts = self._journal.status_counts()
         is_done = all(status.is_final for status, count in counts.items() if count)
-        last = self._journal.log_after(self._journal.last_seq() - 1, 1)
-        end_time = milliseconds(last[0].time if last else time.time())
+        end_time = milliseconds(self._journal.last_time() or time.time())
         if (run_id := self._state.runs[PARENT]) in self._active:
             self._client.set_terminated(run_id, "FINISHED" if is_done else "KILLED", end_time)
 

@@ -45,7 +45,7 @@ class Owners:
             return
         self._units += 1
         report = {"report": "t", "time": 0.0, "attempt": 1, "unit": self._units, "payload": {}}
-        self._ends[at] = self._logs[at].append([report], self._ends[at]).end
+        self._ends[at] = self._logs[at].append([report], self._ends[at])
         if at == len(self._logs) - 1:
             self.counting.append(self._units)
 
