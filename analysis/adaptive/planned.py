@@ -14,6 +14,7 @@ from analysis.adaptive.rounds import (
     AnyRun,
     Design,
     Played,
+    Round,
     SearchFilm,
     SearchRound,
     play,
@@ -68,6 +69,7 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         self._scouts = scouts
         self._keys: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
         self._whole = {row.key for row in rows if row.budget == budget}
+        self._budgets = len({row.budget for row in rows if row.budget <= budget})
         for row in rows:
             cell = self._cell(row)
             if row.budget <= budget:
@@ -90,7 +92,7 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
         asked = self.played.next
         if asked is None:
             return frozenset()
-        number, runs = len(self.played.rounds) + 1, counted(len(asked.runs), "run")
+        number, runs = len(self.played.rounds) + 1, counted(self._trained(asked), "run")
         self.line = f"round {number} ({asked.phase}), {runs}: {self.cells(asked.runs)}; {asked.why}"
         return frozenset(self._trials_of(asked.runs))
 
@@ -131,10 +133,15 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
     def film(self) -> SearchFilm:
         """Return what it has trained so far."""
         rounds = (
-            SearchRound(each.phase, len(each.runs), self.cells(each.runs), each.why)
+            SearchRound(each.phase, self._trained(each), self.cells(each.runs), each.why)
             for each in self.played.rounds
         )
-        return SearchFilm(tuple(rounds), sum(seed >= 0 for *_, seed in self._keys))
+        planned = sum(seed >= 0 for *_, seed in self._keys)
+        return SearchFilm(tuple(rounds), self._budgets * planned)
+
+    def _trained(self, asked: Round[AnyRun]) -> int:
+        """Return how many runs of the study a round has, of every budget; scouts do not count."""
+        return self._budgets * len(asked.runs)
 
     @abstractmethod
     def _cell(self, row: "TrialRow") -> tuple[int, ...]:
@@ -295,7 +302,7 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         for number, labels in groups.items():
             each = " of" if len(labels) == 1 else " each of"
             named = listed(labels) if len(labels) <= _MOST_NAMED else f"{len(labels)} shapes"
-            texts.append(f"{counted(number, 'run')}{each} {named}")
+            texts.append(f"{counted(number, 'seed')}{each} {named}")
         return "; ".join(texts)
 
     def _read(self, value: float) -> float:

@@ -77,6 +77,7 @@ class SearchRound:
 
     Attributes:
         phase: of the search, in a word.
+        runs: how many, at every budget.
         cells: what was trained, in words.
         why: what the search wanted to know.
     """

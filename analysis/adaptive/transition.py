@@ -29,7 +29,7 @@ from scipy import special
 
 from analysis.adaptive.rounds import Design, Round
 from analysis.runs.scale import Thresholds
-from analysis.statistics.values import FloatArray
+from analysis.statistics.values import FloatArray, Interval
 from hsweep.design.question import ALPHA
 from hsweep.design.search import WINDOW_SEEDS
 
@@ -91,6 +91,7 @@ class Located:
             was looked at where the verdict is another one; None where no step was.
         shown_by: the contrast that shows a collapse.
         growth: growth with length from h* on; None where it was not looked at.
+        slope: the growth per tenfold length, with its two-sided 1 - alpha interval.
         drop: fall of the error on the step, in the runs of the window; None without one.
         excess: what of it exceeds the decline before; None without an anchor.
         hidden: the largest jump that a gap between searched head counts can hide, and the gap.
@@ -102,6 +103,7 @@ class Located:
     star: int | None = None
     shown_by: Literal["abruptness", "growth"] | None = None
     growth: Growth | None = None
+    slope: Interval | None = None
     drop: float | None = None
     excess: float | None = None
     hidden: tuple[float, int, int] | None = None
@@ -387,8 +389,8 @@ class _Locator:
             rung += 1
         if proof is None:
             return look.answer, look.answer.verdict == "none" and look.is_small
-        growth = yield from self._growth(star, rung)
-        return replace(proof, star=star, growth=growth), False
+        growth, slope = yield from self._growth(star, rung)
+        return replace(proof, star=star, growth=growth, slope=slope), False
 
     def _table(
         self, phase: Phase, heads: Sequence[int], rung: _Rung, why: str
@@ -451,7 +453,7 @@ class _Locator:
             reason += "with no two values below it that could tell a break from a decline"
         else:
             reason += f"{excess:.2g} more than the decline before it"
-        answer = Located(verdict, reason, step, shown_by, growth, drop, excess)
+        answer = Located(verdict, reason, step, shown_by, growth, drop=drop, excess=excess)
         return _Look(answer, further > max(drop, limits.min_drop), is_small, is_futile)
 
     def _slope(self, table: _Table, side: slice) -> tuple[float, float]:
@@ -490,20 +492,24 @@ class _Locator:
             star += 1
         return star, True
 
-    def _growth(self, star: int, rung: int) -> Design[Run, Growth | None]:
-        """Return whether the error still grows with length from h* on; ask for more lengths and
-        seeds until that is known."""
+    def _growth(self, star: int, rung: int) -> Design[Run, tuple[Growth | None, Interval | None]]:
+        """Return whether the error still grows with length from h* on, and by how much; ask for
+        more lengths and seeds until the first is known."""
         if len(self.log_length) == 1:
-            return None
+            return None, None
         heads, why = range(star, len(self.heads))[:2], "does the error still grow with length?"
         growth: Growth = "open"
+        slope: Interval | None = None
         for each in self.ladder[rung:]:
             table = yield from self._table("growth", heads, each, why)
             if len(table.lengths) > 1:
-                growth = self._growth_of(*self._slope(table, slice(None)), table.quantile(0.95))
+                rise, se = self._slope(table, slice(None))
+                growth = self._growth_of(rise, se, table.quantile(0.95))
+                reach = se * table.quantile(1 - self.alpha / 2)
+                slope = Interval(rise, rise - reach, rise + reach)
             if growth != "open":
                 break
-        return growth
+        return growth, slope
 
 
 def _spread(number: int) -> list[int]:

@@ -51,7 +51,7 @@ def searched_answer(
         place |= {"h_star": at, "bracket": (heads[star - 1], at), "h_peak": at}
         place |= {"drop": answer.drop, "excess": answer.excess}
         if answer.verdict == "collapse":
-            place["h_set"] = (at,)
+            place["h_set"], place["gamma_above"] = (at,), answer.slope
             place["d_eff"] = RetrievalDimension.of(result.x, heads, star, star, layers)
     return replace(
         result,
