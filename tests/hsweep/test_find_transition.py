@@ -183,7 +183,7 @@ def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
 def test_it_searches_at_every_value_of_a_second_axis(
     hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
-    """The deeper model needs fewer heads; what is left out at one depth stays in at the other."""
+    """The deeper model needs fewer heads. The two answers share the error rate."""
     file = write(tmp_path)
     text = file.read_text().replace("seq_len=[8, 16, 32, 64, 128]", "seq_len=[8, 64], depth=[1, 2]")
     text = text.replace('by="seq_len"', 'by="seq_len", within="depth"')

@@ -81,12 +81,12 @@ class TransitionGroups(Jsonable):
             for value, result in self.found.items()
             if result.is_claimed
         ]
-        if places:
-            yield f"The error collapses {listed(places)}."
+        texts = [f"the error collapses {listed(places)}"] if places else []
         for verdict, words in (("none", "no collapse is established"), ("open", "that is open")):
             values = [value for value, it in self.found.items() if it.verdict == verdict]
             if values:
-                yield f"With {self.within} = {listed(values)} {words}."
+                texts.append(f"with {self.within} = {listed(values)} {words}")
+        yield sentence("; ".join(texts) or "No answer")
         for value, result in self.found.items():
             qualified = (*transition_sentences(result), *map(sentence, result.qualifications))
             yield f"{self.within} = {value}: {first_to_lower(' '.join(qualified))}"
