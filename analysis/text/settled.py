@@ -39,7 +39,7 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
         if budget is not None:
             at = budget_text(budget, sensitivity.unit, sensitivity.column)
             runs_text = f"{counted(trials, 'run')} of {at}{f'; {why}' * (why == SHORTER)}"
-        further_runs = f" (hsweep run --only-missing trains {runs_text})"
+        further_runs = " (hsweep run --only-missing trains " + runs_text + ")"
     return f"{start}: {sensitivity.reason}{assumed}{further_runs}."
 
 
