@@ -38,6 +38,7 @@ _LOW_MEMORY: Final = "running low on memory"
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
 _TRAINS: Final = re.compile(r'training/worker_queue\.py", line \d+ in _work$')
 """Matches the frame of a stack that tells the thread that trains."""
+_TEXT_LENGTH: Final = 6_000
 _READ_SECONDS: Final = 20.0
 
 
@@ -103,6 +104,7 @@ def failure_of(
         return Failure(f"{late}; {_position(trace)}", leaves_node=True, hung=bool(trace))
     is_low = isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text
     is_lost = not is_node_alive or error.preempted or _NODE_DIED in text
+    text = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
     if is_low:
         return Failure(
             f"out of host memory: Ray's memory monitor ended the {name}{where}, because its "

@@ -163,6 +163,9 @@ class Workers:
 
     def close(self, assignment: Assignment, actor: Any) -> None:
         """Let a worker end a trial, and keep it from starting elsewhere until it has ended."""
+        self._closing = {
+            key: closing for key, closing in self._closing.items() if _is_open(closing)
+        }
         seconds = ENDING_SECONDS + assignment.trial.ending_seconds
         key = assignment.trial.key
         self._closing[key] = actor, actor.drop.remote(key), time.monotonic() + seconds
