@@ -326,7 +326,6 @@ NAMES = {1: "one", 2: "two", 4: "four", 8: "eight"}
         (FRAME, {"config": []}, "name at least one"),
         (FRAME, {"config": ["heads", "width"]}, "no column 'width'"),
         (FRAME, {"metric": "loss"}, "no column 'loss'"),
-        (FRAME, {"goal": "up"}, "goal"),
         (FRAME, {"scale": "error"}, "contradicts"),
         (FRAME.assign(score="good"), {}, "not numeric"),
         (FRAME.assign(status="failed"), {}, "full budget"),
