@@ -37,11 +37,14 @@ def first_of(values: Sequence[Any], most: int = 5) -> str:
 
 def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the axes that take more than one value among points; all axes if none does."""
-    values: dict[str, set[str]] = {}
+    values: dict[str, set[Any]] = {}
     # Replicates may share their point.
     for point in {id(point): point for point in points}.values():
         for axis, value in point.items():
-            values.setdefault(axis, set()).add(repr(value))
+            # 2 and 2.0 are one value.
+            values.setdefault(axis, set()).add(
+                value if isinstance(value, int | float) else repr(value)
+            )
     varying = tuple(axis for axis in values if len(values[axis]) > 1)
     return varying or tuple(values)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from analysis.charts.axes import GridAxis, log_ticks, tick_text
 from analysis.charts.chart import Chart, Mark, Ribbon
 from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS
-from analysis.charts.picks import link_runs, query_text, varying_axes
+from analysis.charts.picks import link_runs, query_text
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.text import (
     group_baselines_table,
@@ -32,6 +32,7 @@ from analysis.text import tables
 from analysis.text import trials as trial_tables
 from analysis.text.numbers import MINUS, NONE
 from analysis.text.settled import missing_table
+from hsweep.design.labels import varying_axes
 from hsweep.design.question import Missing
 
 
@@ -322,7 +323,7 @@ def test_the_named_values_of_a_logarithmic_axis_lie_on_it_and_apart(
 
 
 def test_short_labels_leave_out_what_all_shapes_share() -> None:
-    assert varying_axes([{"heads": 4, "depth": 2}, {"heads": 8, "depth": 2.0}]) == ["heads"]
+    assert varying_axes([{"heads": 4, "depth": 2}, {"heads": 8, "depth": 2.0}]) == ("heads",)
 
 
 def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> None:
