@@ -353,6 +353,10 @@ class Coordinator:
                 self._end_attempt(row, TrialStatus.PLANNED, message, is_next=True)
                 self.request_stop(message, is_trouble=True)
             elif assignment.is_exclusive:
+                message += (
+                    ", even alone; make the shape or the batch smaller, train in bfloat16 or take "
+                    "a device with more memory"
+                )
                 self._end_attempt(row, TrialStatus.TOO_LARGE, message)
             else:
                 message += "; it will be trained with nothing beside it"

@@ -26,7 +26,7 @@ from hsweep.ray_tune.pickling import name_definitions, send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
 from hsweep.threads import in_thread
-from hsweep.training.run import CannotGoOnError, Channel
+from hsweep.training.run import Channel
 from hsweep.training.train import train
 from hsweep.training.worker_queue import EndedProcess, Failure, TrialError
 from hsweep.training.world import connected, find_store
@@ -64,16 +64,15 @@ class Peer:
             name_definitions(assignment.trial)
             store = find_store(host, port)
             gpus = assignment.resources.gpus
-            with connected(self._rank, self._size, store, name, gpus) as world:
+            with contextlib.ExitStack() as stack:
+                world = stack.enter_context(connected(self._rank, self._size, store, name, gpus))
                 ending = train(assignment, Channel(), world)
                 if ending is not None:
-                    raise CannotGoOnError(ending)  # the group stays, as where rank 0 fails
-        except CannotGoOnError as error:
-            return error.event
+                    stack.pop_all()  # the group stays, as where rank 0 fails
+                return ending
         except BaseException as error:
             headline, _, rest = redact(failure_text(error)).partition("\n")
             return TrialError(f"{headline} (in rank {self._rank} of {self._size})\n{rest}")
-        return None
 
 
 class Peers:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import OutOfMemory, Report
+from hsweep.design.trial import Report
 from hsweep.training.batches import prefetched, queue_limit
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.devices import (
@@ -28,7 +28,6 @@ from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import TrainingSetup, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate
 from hsweep.training.process_state import random_states, seed_all, set_random_states
-from hsweep.training.run import CannotGoOnError
 from hsweep.training.trial_run import Pause, TrialRun, now
 from tasks.base import Batch
 
@@ -37,21 +36,18 @@ def train_model(run: TrialRun) -> None:
     """Train the trial's model on its task, from the newest checkpoint to the end of the budget.
 
     Raises:
-        CannotGoOnError: memory does not suffice for a single example.
+        DoesNotFitError: memory does not suffice for a single example.
         StorageError: checkpoints or final weights cannot be written.
         StopTrial: the trial ends at a report.
     """
-    recipe = run.assignment.trial.recipe
     try:
         with within_share(run.assignment.resources.gpus, run.device):
             setup = open_trial(run)
             run.send_again()
             if not run.is_over:
                 train_setup(run, setup)
-    except DoesNotFitError as error:
-        raise CannotGoOnError(_out_of_memory(run, error)) from None
     finally:
-        if recipe.compile != "off":
+        if run.assignment.trial.recipe.compile != "off":
             torch.compiler.reset()  # nothing of the model stays behind
 
 
@@ -287,16 +283,3 @@ class _Loop:
         if self._trial.budget.unit == "seconds":
             return self._recipe.lr_at_share(self._run.train_seconds / amount)
         return self._recipe.lr_at(self._step, amount * self._steps_per_unit)
-
-
-def _out_of_memory(run: TrialRun, error: DoesNotFitError) -> OutOfMemory:
-    if run.assignment.is_exclusive:
-        where = "the device even alone"
-        is_narrow = run.assignment.trial.recipe.precision in ("bfloat16", "float16")
-        precision = "" if is_narrow else ", train in bfloat16"
-        advice = f"make the shape smaller{precision} or take a device with more memory"
-    else:
-        is_limited = 0 < run.assignment.resources.gpus < 1
-        where = "its share of the device" if is_limited else "the device beside what else is on it"
-        advice = "it may fit alone"
-    return OutOfMemory(f"{error.subject} does not fit {where} ({error.reason}); {advice}")

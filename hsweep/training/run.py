@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hsweep.design.budget import BudgetUnit
-from hsweep.design.trial import Event, OutOfMemory, StorageFailure
+from hsweep.design.trial import Event
 from hsweep.seeding import Seeds
 
 if TYPE_CHECKING:
@@ -18,14 +18,6 @@ class StopTrial(BaseException):
     return. It is no ``Exception``, so that ``except Exception`` around a step of training lets it
     through.
     """
-
-
-class CannotGoOnError(Exception):
-    """Ends an attempt of a trial with an event that does not count as the trial's failure."""
-
-    def __init__(self, event: Event) -> None:
-        super().__init__(event.message if isinstance(event, OutOfMemory | StorageFailure) else "")
-        self.event = event
 
 
 class Channel:

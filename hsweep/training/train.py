@@ -6,9 +6,9 @@ Everything that trains is a function of a ``TrialRun``, to which it reports: thi
 
 from typing import TYPE_CHECKING
 
-from hsweep.design.trial import Assignment, Event, StorageFailure
+from hsweep.design.trial import Assignment, Event, OutOfMemory, StorageFailure
 from hsweep.design.user_training import Command, UserTraining
-from hsweep.training.run import CannotGoOnError, Channel, StopTrial
+from hsweep.training.run import Channel, StopTrial
 from hsweep.training.world import ALONE, World
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     """
     import torch
 
-    from hsweep.training.devices import measure_peak, release, reuse_freed_memory
+    from hsweep.training.devices import (
+        DoesNotFitError,
+        measure_peak,
+        release,
+        reuse_freed_memory,
+    )
     from hsweep.training.storage import StorageError
     from hsweep.training.trial_run import TrialRun
 
@@ -64,8 +69,8 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
         _train(run)
     except StopTrial:
         pass
-    except CannotGoOnError as error:
-        ending = error.event
+    except DoesNotFitError as error:
+        ending = OutOfMemory(str(error))
     except StorageError as error:
         ending = StorageFailure(str(error))
     finally:

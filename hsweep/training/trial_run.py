@@ -597,16 +597,10 @@ class TrialRun:
             ) from None
         if not self.has_reported and 1 <= number <= self.unit and self.history:
             self._go_back(number)
-        if self.is_over:
+        if self.is_over or not self.unit < number <= budget.amount:
             raise RefusedReportError(
-                f"a report of unit {number} after that of unit {self.unit}, with which the trial "
-                f"was over: its budget is {budget.amount} {budget.unit}"
-            )
-        if not self.unit < number <= budget.amount:
-            after = "is none: the first is 1" if number < 1 else f"cannot follow unit {self.unit}"
-            raise RefusedReportError(
-                f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
-                f"{number} {after}"
+                f"reports go forward from unit 1 up to the budget of {budget}, and end where the "
+                f"metric is not finite: unit {number} cannot follow unit {self.unit}"
             )
         last_unit = max(self.unit, self.assignment.recorded_through)
         skipped = [rung for rung in self.assignment.waits_at if last_unit < rung < number]

@@ -240,7 +240,7 @@ def test_a_trial_with_a_share_trains_within_it_from_the_opening_of_its_data(
     sweep = tiny_sweep(space=grid(width=[2]), resources=Resources(gpus=0.25))
     [ending] = to_the_end(assignment_of(planned(sweep)[0], tmp_path))
     assert log == [0.25, "opened"]
-    assert "the data does not fit its share of the device" in ending.message
+    assert "the data does not fit the device" in ending.message
 
 
 @pytest.mark.parametrize(

@@ -405,21 +405,7 @@ def test_one_example_that_does_not_fit_is_out_of_memory_with_the_allocators_word
     *reports, ending = said(assignment_of(trial, tmp_path))
     assert [report.unit for report in reports] == [1, 2]
     assert isinstance(ending, OutOfMemory)
-    for part in (
-        "one example at once",
-        "beside what else",
-        "Tried to allocate 512.00 MiB",
-        "may fit alone",
-    ):
-        assert part in ending.message
-
-
-def test_in_a_process_with_the_device_to_itself_the_message_says_what_would_help(
-    tmp_path: Path,
-) -> None:
-    alone = replace(assignment_of(crowded(fits=0), tmp_path), is_exclusive=True)
-    (ending,) = said(alone)
-    for part in ("even alone", "smaller", "bfloat16", "more memory"):
+    for part in ("one example at once", "does not fit", "Tried to allocate 512.00 MiB"):
         assert part in ending.message
 
 
@@ -585,5 +571,6 @@ def test_a_study_ends_with_each_shape_computed_as_it_fits_or_too_large(tmp_path:
         in_parts = {(entry.key, entry.payload.get("micro_batch")) for entry in journal.reports()}
     assert ended == {1: ("finished", 1), 2: ("finished", 1), 3: ("too_large", 2)}
     assert sorted(at_once or 0 for _, at_once in in_parts) == [0, 2]
-    assert "even alone" in reasons[3]
+    for part in ("even alone", "smaller", "bfloat16", "more memory"):
+        assert part in reasons[3]
     assert "2.00 GiB" in reasons[3]

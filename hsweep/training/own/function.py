@@ -8,13 +8,12 @@ import threading
 from typing import Final
 
 from hsweep.design.space import Point
-from hsweep.design.trial import OutOfMemory
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
 from hsweep.training.checkpoints import holds_files
-from hsweep.training.devices import is_out_of_memory
+from hsweep.training.devices import DoesNotFitError, is_out_of_memory
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
-from hsweep.training.run import CannotGoOnError, StopTrial
+from hsweep.training.run import StopTrial
 from hsweep.training.storage import StorageError
 from hsweep.training.trial_run import RETURNED, TrialRun
 from hsweep.training.world import with_variables
@@ -30,7 +29,7 @@ def train_function(run: TrialRun) -> None:
     keeps its process, which the driver ends.
 
     Raises:
-        CannotGoOnError: memory did not suffice.
+        DoesNotFitError: memory did not suffice.
         StopTrial: the trial ends at a report that an earlier attempt had made.
         StorageError: its folder cannot be used, or the disk is full.
         Exception: the function's own, or a UserError that says what it did wrong.
@@ -79,45 +78,26 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
             f"the training function cannot write ({error}); free space there, then resume"
         ) from error
     if error is not None and is_out_of_memory(error):
-        raise CannotGoOnError(_out_of_memory(run, error)) from None
-    problem = ""
-    if isinstance(error, SystemExit):
-        after = f"after unit {run.unit}; let it return, or raise an error"
-        problem = f"called sys.exit({error.code!r}) {after}"
-    elif isinstance(error, Exception):
+        where, message = user_frame(error), " ".join(format_error(error).split())
+        error.__traceback__ = None  # it holds what was computed
+        subject = f"the training after unit {run.unit}"
+        raise DoesNotFitError(subject, f"{message} at {where}" if where else message) from None
+    what = "returned" if error is None else f"raised {format_error(error)}"
+    if isinstance(error, Exception):
         is_main = threading.current_thread() is threading.main_thread()
         if is_main or not _MAIN_THREAD.search(str(error)):
             raise error
-        problem = (
-            f"raised {format_error(error)}: Ray calls it in a thread of its worker; train by "
-            "command(...), which starts a process, or with --runner inline"
+        what += (
+            ": Ray calls it in a thread of its worker; train by command(...), which starts a "
+            "process, or with --runner inline"
         )
-    elif error is not None and not isinstance(error, StopTrial):
-        problem = (
-            f"raised {format_error(error)}"  # not to be taken for an interrupt of this process
-        )
-    elif error is not None and not run.is_over:
-        problem = (
-            f"raised StopTrial after unit {run.unit}, and the trial was not to end there; only a "
-            "report raises it"
-        )
-    elif not run.is_over:
+    elif run.is_over and (error is None or isinstance(error, StopTrial)):
+        return
+    else:  # an exit or interrupt of its own is none of this process
         progress = f"after unit {run.unit}" if run.has_reported else "without a report"
-        problem = (
-            f"returned {progress}, and its budget is {budget.amount} {budget.unit}: it has to "
-            f"report unit {budget.amount} last"
+        what += (
+            f" {progress}, and its budget is {budget}: it has to report unit {budget.amount} last, "
+            "and to return"
         )
-    if problem:
-        traceback = None if error is None else error.__traceback__
-        raise UserError(f"the training function {problem}").with_traceback(traceback) from error
-
-
-def _out_of_memory(run: TrialRun, error: BaseException) -> OutOfMemory:
-    where, message = user_frame(error), " ".join(format_error(error).split())
-    error.__traceback__ = None  # it holds what was computed
-    if run.assignment.is_exclusive:
-        advice = "it was alone on the device: make the shape or the batch smaller"
-    else:
-        advice = "it may fit alone"
-    at = f" at {where}" if where else ""
-    return OutOfMemory(f"memory did not suffice after unit {run.unit}: {message}{at}; {advice}")
+    traceback = None if error is None else error.__traceback__
+    raise UserError(f"the training function {what}").with_traceback(traceback) from error

@@ -143,15 +143,10 @@ class Reader:
         return number
 
     def _what_is_missing(self) -> str:
-        needed = ", ".join(sorted(self._needed))
-        where = shown(self._source.files)
-        if not self._keys:
-            return (
-                f"the script ended without a report: it needs {self._key} and {needed}, and in "
-                f"{where} in the trial's folder nothing of the kind was written"
-            )
         return (
-            f"the script ended without a report: a unit needs {self._key} and {needed}, and what "
-            f"was written in {where} are {', '.join(self._keys)}; say unit= for what counts the "
+            f"the script ended without a report: it needs {self._key} and "
+            f"{', '.join(sorted(self._needed))}, and what was written in "
+            f"{shown(self._source.files)} in the trial's folder is "
+            f"{', '.join(self._keys) or 'nothing of the kind'}; say unit= for what counts the "
             'budget and metrics={"its name": "ours"} for what is called otherwise'
         )
