@@ -75,7 +75,6 @@ class Coordinator:
         named_by: trials whose varying axes name all trials; empty for ``trials``.
 
     Attributes:
-        labels: the trials' names for people.
         table: the trials and where they stand.
         speeds: the measured training times.
         ending_seconds: how long a run that was asked to end waits for what its trials are at.
@@ -94,10 +93,10 @@ class Coordinator:
     named_by: Sequence[Trial] = ()
     stop_reason: str | None = None
     is_in_trouble: bool = False
-    labels: TrialLabels = field(init=False)
     table: RunTrials = field(init=False)
     speeds: Speeds = field(default_factory=Speeds)
     ending_seconds: float = 60.0
+    _labels: TrialLabels = field(init=False)
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(init=False)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
@@ -113,7 +112,7 @@ class Coordinator:
         self._queue = TrialQueue(rows, self._priority)
         trials = list(self.trials)
         named = self.named_by or trials
-        self.labels = TrialLabels(
+        self._labels = TrialLabels(
             (trial.point for trial in named), (trial.budget.amount for trial in named)
         )
         self._enter(trials)
@@ -288,7 +287,7 @@ class Coordinator:
             recorded_seconds=row.wall_seconds,
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.sweep.checkpoint_seconds,
-            label=self._label(trial),
+            label=self.label(trial),
             probe=self.sweep.probe,
             is_exclusive=row.exclusive,
             continues=source or None,
@@ -300,8 +299,8 @@ class Coordinator:
             measures_training=self.sweep.train_metrics == "always",
         )
 
-    def _label(self, trial: Trial) -> str:
-        return self.labels.of(trial.point, trial.replicate, trial.budget.amount)
+    def label(self, trial: Trial) -> str:
+        return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
 
     @property
     def num_waiting(self) -> int:
@@ -477,7 +476,7 @@ class Coordinator:
         scale = logarithmic_scale(self.sweep.question)
         problem = outside_scale(value, scale) if scale is not None and value is not None else ""
         if problem:
-            message = f"{self._label(trial)} reports {self.sweep.metric} = {value:g}, and {problem}"
+            message = f"{self.label(trial)} reports {self.sweep.metric} = {value:g}, and {problem}"
             self.request_stop(message, is_trouble=True)
 
     def settle(self) -> None:

@@ -38,8 +38,8 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
     copyreg.pickle(_CACHED, _reduced)
 
 
-def check_sent(role: str, function: Any) -> None:
-    """Refuse a sweep's function that cannot be sent; its ``role`` is "training" or "model".
+def check_sent(function: Any) -> None:
+    """Refuse a sweep's function that cannot be sent.
 
     Raises:
         UserError: names the object that cannot be sent.
@@ -48,7 +48,7 @@ def check_sent(role: str, function: Any) -> None:
         ray.cloudpickle.dumps(function)
     except Exception as error:
         raise UserError(
-            f"the {role} function {shown(function)} cannot be sent to worker processes "
+            f"the function {shown(function)} cannot be sent to worker processes "
             f"({format_error(error)}): let it open what it needs itself, in place of holding or "
             "enclosing it, or train in this process with --runner inline"
         ) from error

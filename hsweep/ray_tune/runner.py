@@ -229,10 +229,10 @@ class RayRunner:
             if lines := [f"node {name_of(nodes[node])} {problems[node]}" for node in problems]:
                 raise UserError("; ".join(lines))
 
-    def check_sent(self, role: str, function: Any) -> None:
+    def check_sent(self, function: Any) -> None:
         """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
         send_whole(self.own_modules)
-        check_sent(role, function)
+        check_sent(function)
 
     def slots(self, request: Resources) -> int:
         """Return how many trials of this size fit the cluster at once."""
@@ -389,13 +389,11 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
     if request.processes > 1:
         options += ", --set processes=..."
     lower = f"lower the sweep's resources ({options})"
-    if request.spread:
-        sums = f"{sum(has['CPU']):g} cpus and {sum(has['GPU']):g} gpus"
-        return f", but all nodes have {sums}, and {largest}; {lower} or let more nodes join"
-    if slots_of(nodes, replace(request, spread=True)):
+    if not request.spread and slots_of(nodes, replace(request, spread=True)):
         on_several = "let its processes run on several nodes (--set spread=true)"
         return f" on one node, but {largest}; {on_several}, or {lower}"
-    return f", but {largest}; {lower}, or --wait for a larger node"
+    sums = f"all have {sum(has['CPU']):g} and {sum(has['GPU']):g}"
+    return f", but {largest}, {sums}; {lower}, or --wait for more or larger nodes"
 
 
 def _ending(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """The training that is left of a run, and the time it takes."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -72,21 +71,17 @@ class Outlook:
         self._trained += step
         self._last_report[trial.key], self._seconds[trial.key] = now, seconds
 
-    def seconds_left(self, running: Collection[str], now: float) -> float | None:
+    def seconds_left(self, now: float) -> float | None:
         """Return the estimated seconds until the run ends; None before any training, or where no
-        speed was measured.
-
-        Args:
-            running: keys of the trials in training.
-            now: the time by the clock of ``started`` and ``reported``.
-        """
+        speed was measured. ``now`` is by the clock of ``started`` and ``reported``."""
         began = self._began
         if began is None or now <= began:
             return None
         with self.coordinator.lock:
-            trials, speeds = self.coordinator.table.trials, self.coordinator.speeds
+            table, speeds = self.coordinator.table, self.coordinator.speeds
+            running = list(table.running)
             units_left, share, to_come = self._remainder()
-            seconds_per_unit = {key: speeds.seconds(trials[key]) for key in units_left}
+            seconds_per_unit = {key: speeds.seconds(table.trials[key]) for key in units_left}
             if None in seconds_per_unit.values() or (to_come and speeds.mean is None):
                 return None
             seconds = [
@@ -97,9 +92,7 @@ class Outlook:
             remaining_seconds = share * sum(seconds) + to_come * (speeds.mean or 0.0)
         in_training = sum(now - max(began, self._last_report.get(key, now)) for key in running)
         workers = (self._trained + in_training) / (now - began)
+        if not workers:
+            return None
         longest = max(seconds, default=0.0)
-        return (
-            max((remaining_seconds - in_training) / workers, longest - in_training, 0.0)
-            if workers
-            else None
-        )
+        return max((remaining_seconds - in_training) / workers, longest - in_training, 0.0)

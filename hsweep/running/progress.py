@@ -81,7 +81,6 @@ class Progress:
         self._outlook = outlook
         self._coordinator = coordinator = outlook.coordinator
         self._metric = coordinator.sweep.metric
-        self._labels = coordinator.labels
         self._started = time.monotonic()
         self.is_live = False
         self._seen: set[str] = set()
@@ -131,7 +130,7 @@ class Progress:
         self._outlook.reported(trial, report.wall_seconds, time.monotonic())
         if (now := time.monotonic()) - self._last_note > _NOTE_SECONDS:
             self._last_note = now
-            if (seconds := self._seconds_left()) is not None:
+            if (seconds := self._outlook.seconds_left(now)) is not None:
                 self._note_time_left(seconds)
         if report.micro_batch != self._micro_batches.get(trial.key):
             self._micro_batches[trial.key] = report.micro_batch
@@ -162,11 +161,8 @@ class Progress:
 
     def _line(self, trial: Trial, message: str, style: str = "default") -> None:
         num_ended, total = self._coordinator.table.num_ended, self._outlook.num_runs
-        text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._label(trial)}  ")
+        text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._coordinator.label(trial)}  ")
         self._console.print(text.append(message, style=style), soft_wrap=True)
-
-    def _label(self, trial: Trial) -> str:
-        return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
 
     def _render(self) -> Group:
         table = self._coordinator.table
@@ -194,18 +190,13 @@ class Progress:
             for status, style in STATUS_STYLES.items()
             if status in _ALWAYS_SHOWN or counts.get(status)
         ]
-        if (seconds := self._seconds_left()) is not None:
+        now = time.monotonic()
+        if (seconds := self._outlook.seconds_left(now)) is not None:
             parts.insert(len(_ALWAYS_SHOWN), Text(f"remaining about {duration(seconds)}"))
-        parts.append(Text(f"elapsed {duration(time.monotonic() - self._started)}"))
+        parts.append(Text(f"elapsed {duration(now - self._started)}"))
         line = Text(_GAP).join(parts)
         line.no_wrap, line.overflow = True, "ellipsis"
         return line
-
-    def _seconds_left(self) -> float | None:
-        """Return the estimated seconds until the run ends; None where they are unknown."""
-        with self._coordinator.lock:
-            running = list(self._coordinator.table.running)
-        return self._outlook.seconds_left(running, time.monotonic())
 
     def _running_table(self) -> Table:
         trials, running = self._coordinator.table.trials, self._coordinator.table.running
@@ -213,7 +204,7 @@ class Progress:
         for row in sorted(running.values(), key=lambda row: row.ordinal):
             trial = trials[row.key]
             table.add_row(
-                self._label(trial),
+                self._coordinator.label(trial),
                 f"{row.unit}/{trial.budget.amount} {trial.budget.unit}",
                 number(self._coordinator.value(row.key)),
             )

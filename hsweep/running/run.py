@@ -196,26 +196,20 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     if is_here and (missing := cannot_be_compiled(plan.trials)):
         raise UserError(missing)
     if isinstance(runner, InlineRunner):
-        if plan.sweep.isolate:
-            raise UserError(
-                "isolate gives every trial a process of its own, and the inline runner has but "
-                "this one; leave out --runner inline, or set isolate=false"
+        most = max(trial.num_ranks for trial in plan.trials)
+        if plan.sweep.isolate or most > 1:
+            need = (
+                f"a trial trains as {most} processes" if most > 1 else "isolate gives each its own"
             )
-        multiprocess = next((trial for trial in plan.trials if trial.num_ranks > 1), None)
-        if multiprocess is not None:
             raise UserError(
-                f"trial {multiprocess.key} trains as {multiprocess.resources.processes} processes, "
-                "and the inline runner has but this one; leave out --runner inline, or set "
-                "processes=1 (or gpus=1)"
+                f"the inline runner has but this process, and {need}; leave out --runner inline, "
+                "or set isolate=false and processes=1 (or gpus=1)"
             )
         return
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
     model = plan.trials[0].model
-    if isinstance(model, FunctionModel):
-        runner.check_sent("model", model.function)
-    else:
-        runner.check_sent("training", plan.sweep.train)
+    runner.check_sent(model.function if isinstance(model, FunctionModel) else plan.sweep.train)
     runner.check_nodes(plan.trials[0])
 
 

@@ -306,18 +306,14 @@ def _check_loss(loss: object, data: TaskData, parameters: Sequence[nn.Parameter]
             f"the training loss must be a scalar tensor, the mean over the batch, not {kind}",
             where,
         )
-    if not loss.requires_grad:
-        raise RehearsalError(
-            "the training loss has no gradient; it must be computed from the model's output by "
-            "torch, without detach(), item() or no_grad()",
-            where,
-        )
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = torch.autograd.grad(loss, trained, allow_unused=True) if trained else ()
+    can_train = trained and loss.requires_grad
+    gradients = torch.autograd.grad(loss, trained, allow_unused=True) if can_train else ()
     if all(gradient is None for gradient in gradients):
         raise RehearsalError(
-            "the training loss depends on no parameter of the model, so nothing would be "
-            "learned; compute it from what the model returns",
+            "the training loss has no gradient for any parameter of the model, so nothing would be "
+            "learned; compute it from the model's output by torch, without detach(), item() or "
+            "no_grad()",
             where,
         )
 

@@ -169,17 +169,16 @@ class Store:
                 raise StorageError("what was written there cannot be read back")
             self.remove(name)
         except StorageError as error:
-            cause = error.__cause__ or error
-            remedy = _ADVICE.get(getattr(cause, "errno", None) or 0)
-            if remedy is None and self._files.type_name != "local":
+            remedy = "make it a folder with space that can be written to"
+            if self._files.type_name != "local":
                 remedy = (
                     "see to it that the bucket exists, that this machine reaches it and that its "
                     "credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the "
                     "machine's role) may write there"
                 )
             raise UnusableStorageError(
-                f"the storage {self.root!r} cannot be written to ({cause}); "
-                f"{remedy or 'make it a folder that can be written to'}, or give another --storage"
+                f"the storage {self.root!r} cannot be written to ({error.__cause__ or error}); "
+                f"{remedy}, or give another --storage"
             ) from error
 
     def _path(self, folder: str) -> str:

@@ -357,7 +357,7 @@ def test_how_a_script_ends_is_on_record(tmp_path: Path) -> None:
     assert "Traceback" not in told["early"]
     assert notes(study) == {
         rows["late"].key: [(3, "the script ended with exit code 3 after its last report")],
-        rows["beyond"].key: [(3, "the script went on after unit 3, the last, and was ended")],
+        rows["beyond"].key: [(3, "the script went on beyond its budget after its last report")],
     }
 
 
@@ -401,13 +401,14 @@ def test_a_script_that_hangs_is_ended(reported: Sequence[int], tmp_path: Path) -
         failed = str(error)
     late = "no report for 0.5 s (report_timeout)"
     if not reported:
-        assert failed.startswith(f"{late} after unit 0 of 3 epochs: the script was ended: hello")
+        assert failed.startswith(f"the script was ended, with {late}, after unit 0 of 3 epochs: ")
+        assert "epochs: hello" in failed
         return
     assert failed == ""
     assert all(isinstance(event, Report) for event in events)
     assert [(event.unit, event.note) for event in events] == [
         *((1, ""), (2, "")),
-        (3, f"the script had not ended after its last report, with {late}, and was ended"),
+        (3, f"the script was ended, with {late}, after its last report"),
     ]
 
 

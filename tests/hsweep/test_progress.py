@@ -236,7 +236,7 @@ class Replay:
                 ahead.advance()
             else:
                 del training[key]
-            left = outlook.seconds_left(training, self.now)
+            left = outlook.seconds_left(self.now)
             self.told.append((self.now, left))
 
 
@@ -293,11 +293,11 @@ def test_what_is_in_training_counts_where_reports_are_far_apart(tmp_path: Path) 
         assert second is not None
         for each in (first, second):
             outlook.started(each.trial, 0.0)
-        assert outlook.seconds_left([], 50.0) is None
+        assert outlook.seconds_left(50.0) is None
         coordinator.report(first, Report(1, 4, {"nmse": 0.5, "fit": None}, 100.0, is_last=True))
         outlook.reported(first.trial, 100.0, 100.0)
         # One is as good as done, and two are left for two workers.
-        left = outlook.seconds_left([second.trial.key], 100.0)
+        left = outlook.seconds_left(100.0)
         assert left == pytest.approx(100, rel=0.05)
 
 

@@ -113,7 +113,7 @@ class TestWhatIsRefused:
             ("a vector", "must be a scalar tensor, the mean over the batch, not one of shape (3,)"),
             ("a number", "must be a scalar tensor"),
             ("detached", "the training loss has no gradient"),
-            ("of nothing", "the training loss depends on no parameter of the model"),
+            ("of nothing", "the training loss has no gradient for any parameter of the model"),
         ],
     )
     def test_a_loss_that_trains_nothing(self, odd: str, message: str) -> None:

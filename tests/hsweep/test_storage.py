@@ -180,7 +180,10 @@ def test_a_storage_that_cannot_be_written_to_is_refused_before_anything_is_recor
     (sweep_file.parent / "file").write_text("")
     for uri, told in (
         (held.uri().replace("bucket", "none"), "NO_SUCH_BUCKET"),
-        (str(sweep_file.parent / "file" / "below"), "make it a folder that can be written to"),
+        (
+            str(sweep_file.parent / "file" / "below"),
+            "make it a folder with space that can be written to",
+        ),
     ):
         refused = run(hsweep, sweep_file, uri)
         assert refused.exit_code == 2, refused.output

@@ -94,19 +94,18 @@ class _Script:
             if run.has_to_end:
                 run.stop()
             code = self._process.wait(wait)
-            is_late = code is None and time.monotonic() > deadline
-            if is_late:
+            late = ""
+            if code is None and time.monotonic() > deadline:
+                late = f"no report for {timeout:g} s (report_timeout)"
                 self._process.stop(self._command.grace_seconds)
             try:
-                if code is None and not is_late:
+                if code is None and not late:
                     self._process.free_output()
                     units = self._reader.poll()
                 else:
                     units = self._reader.last_units(killed=code != 0)
                 self._report(units)
-                self._judge(
-                    code, f"no report for {timeout:g} s (report_timeout)" if is_late else ""
-                )
+                self._judge(code, late)
             except UserError as error:
                 last_lines = self._process.last_lines() or "(nothing was written)"
                 error.add_note(f"The output, {self._process.output}, ends like this:\n{last_lines}")
@@ -144,31 +143,20 @@ class _Script:
 
     def _judge(self, code: int | None, late: str) -> None:
         """Make the last report if the script has ended or has to; UserError without one."""
-        run, budget = self._run, self._assignment.trial.budget
-        if run.is_over:
+        run = self._run
+        if late:
+            how = f"was ended, with {late},"
+        elif code is not None:
+            how = end_text(code)
+        else:
+            how = "went on beyond its budget" if self._is_beyond else ""
+        if run.is_over or not how:
             return
         if self._last is None:
-            of_budget = f"unit {run.unit} of {budget.amount} {budget.unit}"
-            problem = ""
-            if late:
-                problem = f"{late} after {of_budget}: the script was ended"
-            elif code is not None:
-                problem = f"the script {end_text(code)} after {of_budget}"
-            elif self._is_beyond:
-                problem = f"the script went on beyond its budget after {of_budget}, and did not "
-                problem += f"report unit {budget.amount}"
-            if problem:
-                raise UserError(": ".join(filter(None, [problem, self._process.last_lines(1)])))
-            return
-        if code is not None:
-            note = "" if code == 0 else f"the script {end_text(code)} after its last report"
-        elif late:
-            note = f"the script had not ended after its last report, with {late}, and was ended"
-        elif self._is_beyond:
-            self._process.stop(self._command.grace_seconds)
-            note = f"the script went on after unit {budget.amount}, the last, and was ended"
-        else:
-            return
+            problem = f"the script {how} after unit {run.unit} of {run.budget} {run.budget_unit}"
+            raise UserError(": ".join(filter(None, [problem, self._process.last_lines(1)])))
+        self._process.stop(self._command.grace_seconds)
+        if code != 0:
+            run.add_note(f"the script {how} after its last report")
         unit, metrics = self._last
-        run.add_note(note)
         run.report(unit, **metrics)
