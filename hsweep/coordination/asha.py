@@ -115,8 +115,6 @@ class StratifiedAsha:
 
     Args:
         settings: None never stops a trial.
-        budget: the trials' common budget, or its ladder.
-        goal: whether smaller or larger is better.
         knows_all: whether every trial is entered before the first report; if not, rungs are
             decided on arrival.
     """

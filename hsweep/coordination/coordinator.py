@@ -62,12 +62,8 @@ class Coordinator:
 
     Args:
         journal: the record; only this object writes trials' states to it.
-        sweep: the resolved sweep.
         trials: all planned trials, finished or not; they are on record.
         checkpoints: folder or URI for checkpoints.
-        proposer: for searches that propose points.
-        rounds: for searches that choose among planned trials.
-        observer: for display.
         only: keys of the trials to hand out; None for all that have not ended.
         exempt: keys of trials without early stopping, since an answer needs their full-budget
             values.
@@ -76,7 +72,6 @@ class Coordinator:
 
     Attributes:
         table: the trials and where they stand.
-        speeds: the measured training times.
         ending_seconds: how long a run that was asked to end waits for what its trials are at.
     """
 
@@ -375,7 +370,6 @@ class Coordinator:
         """Note that an attempt failed: the trial is tried again up to the sweep's limit.
 
         Args:
-            assignment: the attempt.
             error: the cause in one line, and details in further lines.
             is_own_fault: False if the attempt lost its node or worker, which counts against the
                 trial only if it happens several times without a report in between.

@@ -16,15 +16,11 @@ class RunTrials:
 
     Args:
         rows: of the record, which changes them.
-        metric: the study's main metric.
-        goal: whether smaller or larger values of it are better.
         only: keys of the trials that are trained; None for all.
 
     Attributes:
         longer: key of the trial with the next larger budget, by key.
-        running: the rows of the trials in training.
         open_keys: keys of the trials that may still report in this run.
-        counts: number of trials of each status.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         units_done: number of trained budget units; units that trials share count once.
     """

@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -155,7 +155,8 @@ class OptunaProposer:
     def _ask(self, values: Mapping[str, Any] | None) -> optuna.Trial:
         if values:
             self.study.enqueue_trial(dict(values))
-        with _quiet():
+        # Samplers warn of constraints, say, that CMA-ES makes no use of.
+        with warnings.catch_warnings(action="ignore"):
             return self.study.ask(self._ranges)
 
     def _values(self, point: Point) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class OptunaProposer:
             suggestion.set_constraint("excess", excess)
         values, state = (None, end) if isinstance(end, TrialState) else (end, None)
         # A sampler that has proposed all it has then stops the loop of study.optimize().
-        with _quiet(), contextlib.suppress(RuntimeError):
+        with warnings.catch_warnings(action="ignore"), contextlib.suppress(RuntimeError):
             self.study.tell(suggestion, values, state=state)
 
     def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
@@ -259,14 +260,6 @@ class OptunaProposer:
             # Some samplers know a trial by its generation, which it gets when it is asked for.
             asked = self._ask(self._values(recorded_point(result["point"])))
             self._tell(asked, result["values"], result["excess"])
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out what samplers warn of: constraints, say, that CMA-ES makes no use of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def earlier_results(home: Home, sweep: Sweep) -> list[dict[str, Any]]:

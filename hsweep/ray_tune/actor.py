@@ -90,11 +90,9 @@ class TrialActor(tune.Trainable):
         self._queue.give(assignments)
 
     def drop(self, key: str) -> None:
-        """End a trial at its next report; return when its checkpoint is on disk."""
         self._queue.drop(key)
 
     def halt(self) -> None:
-        """End all trials at their next reports; ``step`` still returns the reports until then."""
         self._queue.halt()
 
     def retire(self) -> None:
@@ -102,7 +100,6 @@ class TrialActor(tune.Trainable):
         self._queue.retire()
 
     def cleanup(self) -> None:
-        """End all trials, writing a checkpoint where work is not yet on disk."""
         self._queue.stop()
 
     def _train(self, assignment: Assignment, channel: Channel) -> None:

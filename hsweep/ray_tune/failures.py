@@ -78,7 +78,6 @@ def failure_of(
     """Return how an attempt ended.
 
     Args:
-        assignment: the attempt.
         process: where it was trained, or was to be.
         has_started: whether the process may have come to it.
         is_node_alive: of the node it ran on.

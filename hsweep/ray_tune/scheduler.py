@@ -33,20 +33,12 @@ _EXPLAINING_SECONDS: Final = 0.5
 
 
 class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
-    """Asks the coordinator which trials go on, and whether the run does.
+    """Asks the coordinator which trials go on, and whether the run does."""
 
-    Args:
-        coordinator: decides.
-        max_workers: most workers at once.
-
-    Attributes:
-        workers: the workers and their trials.
-    """
-
-    def __init__(self, coordinator: Coordinator, max_workers: int = 1) -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         super().__init__()
         self.coordinator = coordinator
-        self.workers = Workers(coordinator, max_workers)
+        self.workers = Workers(coordinator)
         self._explaining: list[Future[object]] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None

@@ -69,9 +69,6 @@ class Change:
     Attributes:
         prepared: the sweep and its plan, with the runs that answers asked for.
         target: the MLflow store that the study reports to.
-        manifest: the study's manifest after the change.
-        source: text of the sweep file.
-        revision: the difference between plan and record.
         study: the study that changes; None for a new study.
         new: trials to check before anything is recorded.
         again: keys of ended trials that are planned again.

@@ -34,8 +34,6 @@ class Forecast:
 
     Attributes:
         size: in the units of the question.
-        runs: trials that are started.
-        units: budget units that are trained.
         share: share of these runs' training that early stopping leaves.
         budgets: of the runs, in words.
         seconds: of training in all; None where no speed was measured.

@@ -26,7 +26,6 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        counts: trials by status.
         num_runs: estimated number of trials that are started until the study is complete.
         stop_reason: reason why the run ended before its trials; None if it did not.
         was_terminated: whether that was by SIGTERM.

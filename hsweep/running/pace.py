@@ -16,7 +16,6 @@ class Outlook:
     far apart, it is most of the training.
 
     Args:
-        coordinator: of the run.
         expected: runs and budget units that early stopping leaves of the plan, or that a search in
             rounds typically asks for; None where all are trained, or the number is unknown.
     """

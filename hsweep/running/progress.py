@@ -64,7 +64,6 @@ class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
     Args:
-        outlook: of the run.
         note_time_left: called every few seconds with the estimated seconds until the run ends.
 
     Attributes:

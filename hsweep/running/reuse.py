@@ -64,7 +64,6 @@ class _Result:
 
     Attributes:
         source: the other study.
-        row: the trial's row in that study's record.
         origins: the code and versions that trained the trial.
         changed: files that have changed since then, by the part of the code.
     """
@@ -86,7 +85,6 @@ class Reuse:
     which are comparable only side by side, no result is taken. An unreadable study is skipped.
 
     Attributes:
-        journal: the record of this study, to write it.
         probe: measurements of the attention of this study's models.
         only: keys of the trials to look for; None for all.
         accepts_code: whether other code counts as the same.
@@ -254,21 +252,18 @@ class Reuse:
         """Return messages for the user of a study of ``num_trials`` trials before it runs."""
         lines = []
         if self.trained_by:
-            is_are, them = _number_words(len(self.trained_by))
             studies = Counter(self.trained_by.values())
             source = f"study {next(iter(studies))}"
             if len(studies) > 1:
                 numbers = (f"{number} from {name}" for name, number in sorted(studies.items()))
                 source = f"other studies: {', '.join(numbers)}"
             lines.append(
-                f"{len(self.trained_by)} of {num_trials} trials {is_are} taken from {source} "
-                f"(trained there); --no-reuse trains {them} again"
+                f"{len(self.trained_by)} of {num_trials} trials taken from {source} (trained "
+                "there); --no-reuse trains again"
             )
         for (study, why), number in self.rejections.items():
-            is_are, them = _number_words(number)
             lines.append(
-                f"{number} of {num_trials} trials {is_are} trained although study {study} has "
-                f"finished {them}: {why}"
+                f"{number} of {num_trials} trials trained although finished by study {study}: {why}"
             )
         if self.num_compared:
             lines.append(
@@ -277,10 +272,6 @@ class Reuse:
                 "is measured side by side or not at all"
             )
         return lines
-
-
-def _number_words(number: int) -> tuple[str, str]:
-    return ("is", "it") if number == 1 else ("are", "them")
 
 
 def trains_all_itself(journal: Journal, *, reuse: bool) -> bool:

@@ -198,12 +198,10 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     if isinstance(runner, InlineRunner):
         most = max(trial.num_ranks for trial in plan.trials)
         if plan.sweep.isolate or most > 1:
-            need = (
-                f"a trial trains as {most} processes" if most > 1 else "isolate gives each its own"
-            )
             raise UserError(
-                f"the inline runner has but this process, and {need}; leave out --runner inline, "
-                "or set isolate=false and processes=1 (or gpus=1)"
+                f"the inline runner has but this process, and trials need {most} each (or, with "
+                "isolate, one of their own); leave out --runner inline, or set isolate=false and "
+                "processes=1 (or gpus=1)"
             )
         return
     runner.connect()

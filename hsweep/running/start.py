@@ -34,9 +34,7 @@ class Request:
     """A sweep with its options, and the study that runs it.
 
     Attributes:
-        name: the name of the study.
-        study: the existing study; None for a new study.
-        target: the MLflow store of the study.
+        study: the existing one; None for a new study.
         beginning: with what it begins, if it is new.
     """
 

@@ -129,14 +129,18 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
             f"{named_by} needs an http(s):// server or a database; MLflow no longer keeps runs "
             f"in a folder. Got {redact(uri)!r}; for a local store give {sqlite_uri(suggestion)}"
         )
-    if uri.lower().startswith("sqlite"):
-        return _sqlite_target(uri, home, experiment)
+    name, has_query, query = uri.removeprefix(_SQLITE).partition("?")
+    if uri.startswith(_SQLITE) and name not in ("", ":memory:") and not name.endswith("/"):
+        file = Path(unquote(name)).expanduser().absolute()
+        is_default = file == home.mlflow_database.expanduser().absolute()
+        artifacts = _as_uri(home.mlflow_artifacts if is_default else file.parent / "artifacts")
+        return TrackingTarget(f"{sqlite_uri(file)}{has_query}{query}", artifacts, experiment)
     if kind in _SERVERS and urlsplit(uri).hostname:
         return TrackingTarget(uri, None, experiment)
     if kind in _DATABASES and rest:
         return TrackingTarget(uri, _as_uri(home.mlflow_artifacts), experiment)
     raise UserError(
-        f"{named_by} must be http://HOST, https://HOST, sqlite:////PATH, or a "
+        f"{named_by} must be http://HOST, https://HOST, sqlite:////PATH/FILE.db, or a "
         f"{', '.join(_DATABASES)} database; got {redact(uri)!r}"
     )
 
@@ -159,18 +163,6 @@ def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> Track
                 "MLFLOW_TRACKING_PASSWORD"
             )
     return tracking_target(uri, home, manifest.experiment)
-
-
-def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
-    name, has_query, query = uri.removeprefix(_SQLITE).partition("?")
-    if not uri.startswith(_SQLITE) or name in ("", ":memory:") or name.endswith("/"):
-        raise UserError(
-            f"a SQLite store needs a file, as in sqlite:////absolute/path/mlflow.db; got {uri!r}"
-        )
-    file = Path(unquote(name)).expanduser().absolute()
-    is_default = file == home.mlflow_database.expanduser().absolute()
-    artifacts = home.mlflow_artifacts if is_default else file.parent / "artifacts"
-    return TrackingTarget(f"{sqlite_uri(file)}{has_query}{query}", _as_uri(artifacts), experiment)
 
 
 def network_lines(target: TrackingTarget) -> list[str]:

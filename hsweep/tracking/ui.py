@@ -115,27 +115,18 @@ def charts_page(journal_path: Path, target: TrackingTarget, manifest: Manifest) 
     return view_address(state.experiment, study_tags(manifest)[STUDY_ID])
 
 
-def run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
-    """Return the address of each trial's page, by trial key.
-
-    The pages of a local store are there while ``hsweep ui`` serves them.
-    """
-    state = StoreState.of(journal_path, target)
-    return {
-        key: f"{_server(target)}/{run_address(state.experiment, run_id)}"
-        for key, run_id in state.trial_runs.items()
-    }
-
-
 def reachable_run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
-    """Return the addresses of ``run_urls``; none where MLflow does not answer there or has other
-    runs, since an address that leads nowhere is no help."""
-    run_id = next(iter(StoreState.of(journal_path, target).trial_runs.values()), None)
+    """Return the address of each trial's page, by trial key, on a server or, for a local store,
+    where ``hsweep ui`` serves them; none where MLflow does not answer there or has other runs,
+    since an address that leads nowhere is no help."""
+    state = StoreState.of(journal_path, target)
+    server = target.page if target.is_server else LOCAL_UI
+    run_id = next(iter(state.trial_runs.values()), None)
     if run_id is None:
         return {}
     try:
         # Only ever http and https, see `tracking_target`.
-        url = f"{_server(target)}/api/2.0/mlflow/runs/get?run_id={run_id}"
+        url = f"{server}/api/2.0/mlflow/runs/get?run_id={run_id}"
         with urllib.request.urlopen(url, timeout=_ANSWER_SECONDS):
             pass
     except urllib.error.HTTPError as error:
@@ -144,11 +135,10 @@ def reachable_run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, 
             return {}
     except (OSError, http.client.HTTPException):
         return {}
-    return run_urls(journal_path, target)
-
-
-def _server(target: TrackingTarget) -> str:
-    return target.page if target.is_server else LOCAL_UI
+    return {
+        key: f"{server}/{run_address(state.experiment, run_id)}"
+        for key, run_id in state.trial_runs.items()
+    }
 
 
 def serve_ui(
@@ -183,9 +173,8 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
     from starlette.responses import RedirectResponse
     from starlette.types import Receive, Scope, Send
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(action="ignore"):
         # MLflow uses what Starlette advises against.
-        warnings.simplefilter("ignore")
         from mlflow.server.fastapi_app import app
 
     async def redirect_first(scope: Scope, receive: Receive, send: Send) -> None:

@@ -82,8 +82,6 @@ class CheckpointStore:
         The state is packed into bytes before this returns, so training may go on changing it.
 
         Args:
-            unit: budget units done.
-            state: the contents.
             step: how many steps of the next unit are done.
             beside: whether a thread writes the bytes, for which a process that exits normally
                 waits. Its error is raised by the next ``save``, ``check`` or ``wait``.

@@ -35,13 +35,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Which part of each batch is this process's.
-
-    Args:
-        data: makes the batches.
-        batch_size: examples in a batch at most.
-        world: the processes that train the trial.
-    """
+    """Which part of each batch, of at most ``batch_size`` examples, is this process's."""
 
     data: TaskData
     batch_size: int

@@ -37,7 +37,6 @@ def checked_metrics(
     """Return metrics of a task as numbers.
 
     Args:
-        trial: whose task declares its metrics.
         returned: the evaluation's result; a value may be infinite or NaN, and a tensor of one
             element counts as its number.
         of_training: whether these are metrics of training examples, or all others; None for both.
@@ -98,13 +97,7 @@ def evaluate(
 ) -> tuple[dict[str, float | None], int | None]:
     """Return the metrics of a trial after ``unit`` units and ``step`` updates, with what a probe
     measures if one is due there, and the first update that was not finite; None for none.
-
-    Args:
-        run: the trial.
-        setup: its data and model.
-        unit: budget units done.
-        step: updates done.
-        losses: of the updates since the last report, of which there may be none.
+    ``losses`` are of the updates since the last report, of which there may be none.
 
     Raises:
         MetricsError: the metrics are not those that the task declares.

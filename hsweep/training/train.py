@@ -34,11 +34,6 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     seconds and the step at which memory gives out, which depend on the machine; the size of the
     parts of a batch is kept in the checkpoint.
 
-    Args:
-        assignment: the trial, and where its checkpoints lie.
-        channel: where its events go.
-        world: this process among those of the trial.
-
     Returns:
         Why the trial cannot go on, which the channel knows too; None where nothing prevents it.
 

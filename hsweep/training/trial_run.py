@@ -92,14 +92,12 @@ class TrialRun:
     training where possible; ``close`` waits for the last. Rank 0 alone reads and writes them.
 
     Attributes:
-        assignment: the trial, and where its checkpoints lie.
         history: every report so far, over all attempts.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
         steps_within: how many steps are done since the last report, if a checkpoint or the trial's
             start is there.
         process: the settings of the process before the trial.
-        world: this process among those of the trial.
         is_stopped: a report has raised ``StopTrial``.
         has_reported: whether this attempt has reported.
         refusal: why a report could not be used: the trial has failed, whatever its function does.
@@ -208,11 +206,8 @@ class TrialRun:
             raise
 
     def send(self, report: Report, contents: Contents | None = None) -> None:
-        """Add a report to the history, hand it over, and return if the trial goes on, or is over.
-
-        Args:
-            report: every process of the trial sends it.
-            contents: of a checkpoint from which training can go on; None where it cannot.
+        """Add a report to the history, hand it over, and return if the trial goes on, or is over;
+        ``contents`` are of a checkpoint from which training can go on, None where it cannot.
 
         Raises:
             StopTrial: the trial ends here.
@@ -273,14 +268,8 @@ class TrialRun:
         self.resume_clock()
 
     def check_ranks(self, unit: Any) -> None:
-        """Refuse processes of one trial that are at different units: all of them call this.
-
-        Args:
-            unit: the unit that this one reports, or ``RETURNED``.
-
-        Raises:
-            UserError: they differ.
-        """
+        """Refuse processes of one trial that are at different units, by a UserError: all of them
+        call this with the unit that they report, ``RETURNED`` or ``SAVES``."""
         if self.world.size == 1:
             return
         before = self.unit
@@ -335,12 +324,8 @@ class TrialRun:
         return Pause.SAVE if is_due and not self.rank else Pause.NONE
 
     def save_within(self, pause: Pause, step: int, contents: Contents) -> None:
-        """Write a checkpoint between two reports, and end the trial if it has to end there.
-
-        Args:
-            pause: the same in every process.
-            step: steps done since the last report.
-            contents: of the checkpoint.
+        """Write a checkpoint ``step`` steps after the last report, and end the trial if it has to
+        end there; ``pause`` is the same in every process.
 
         Raises:
             StopTrial: the trial ends here.

@@ -119,8 +119,6 @@ def connected(rank: int, size: int, store: Store, name: str, gpus: float) -> Ite
     wait for this process. It trains no other trial then.
 
     Args:
-        rank: of this process, from 0.
-        size: how many there are.
         store: rank 0's, seen from this process.
         name: of this attempt of the trial; no two in one store have the same.
         gpus: devices of the trial: one for each process, or none.

@@ -807,7 +807,7 @@ class TestRunAgain:
         assert "Did you mean 'accuracy'?" in refused.stderr
         path = self.file(bench, self.METRIC)
         other = hsweep("run", path, "--study", "other", "--runner", "inline")
-        assert "3 of 3 trials are taken from study own-quick" in other.output
+        assert "3 of 3 trials taken from study own-quick" in other.output
 
     def test_what_another_metric_has_stopped_stays_with_it(self, bench: Bench) -> None:
         study = bench.ran(PRUNED)

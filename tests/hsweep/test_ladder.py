@@ -357,7 +357,7 @@ def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(
         ran = hsweep(*command, *quiet)
         assert ran.exit_code == 0, ran.output
         assert "from the start" not in ran.output
-    assert "1 of 1 trials is taken from study" in ran.output
+    assert "1 of 1 trials taken from study" in ran.output
     grown, whole, taken = (histories(home.study(each).root) for each in ("grown", "whole", "taken"))
     assert grown == whole
     assert taken.items() <= whole.items()

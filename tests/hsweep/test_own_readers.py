@@ -140,7 +140,7 @@ class TestAFileOfLines:
     def test_that_was_never_written_is_an_error_of_a_script_that_ended_by_itself(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
-        with pytest.raises(UserError, match=f"'{path}' in the trial's folder nothing"):
+        with pytest.raises(UserError, match=f"'{path}' in the trial's folder is nothing"):
             reader(source, tmp_path).last_units()
         assert reader(source, tmp_path).last_units(killed=True) == []
 

@@ -87,7 +87,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
         'question=lean({"heads": 8}, margin=0.05)', ""
     )
     told = done(other, tmp_path / "sweep.py", "--study", "other").output
-    assert "6 of 6 trials are taken from study own-quick" in told
+    assert "6 of 6 trials taken from study own-quick" in told
     taken = pq.read_table(StudyFolder.open(home, "other").paths.trials_table).to_pylist()
     assert [row["odd/f1"] for row in taken] == [row["odd/f1"] for row in trials]
 

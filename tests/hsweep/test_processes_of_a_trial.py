@@ -329,7 +329,7 @@ def test_each_process_is_placed_and_a_commands_processes_with_it(tmp_path: Path)
 
 def test_what_several_processes_cannot_train_is_refused_before_the_start() -> None:
     plan = make_plan(sweep_of(Reporting()), preset="quick", study_seed=0)
-    with pytest.raises(UserError, match="has but this process, and a trial trains as 2 processes"):
+    with pytest.raises(UserError, match="has but this process, and trials need 2 each"):
         connect(InlineRunner(), plan)
     script = command("python -m torch.distributed.run --nproc-per-node {processes} -m train")
     with pytest.raises(UserError, match="a command starts on one node"):

@@ -83,8 +83,7 @@ class TestWhatIsTaken:
         found, reuse = take(study, sweep)
         assert found == {one.key, other.key}
         assert reuse.lines(3) == [
-            "2 of 3 trials are taken from study before (trained there); --no-reuse trains them "
-            "again"
+            "2 of 3 trials taken from study before (trained there); --no-reuse trains again"
         ]
         row = rows(study)[one.key]
         assert (row.status, row.reused_from, row.unit) == (TrialStatus.FINISHED, "before", 3)
@@ -243,7 +242,7 @@ class TestCodeAndVersions:
         found, reuse = take(new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
         assert reuse.lines(3) == [
-            "3 of 3 trials are trained although study before has finished them: the model code "
+            "3 of 3 trials trained although finished by study before: the model code "
             "(the sweep file) has changed since; --accept-code takes them all the same"
         ]
 
@@ -310,7 +309,7 @@ class TestCodeAndVersions:
         assert found == {trial.key for trial in others}
         torch = now["versions"]["torch"]
         assert reuse.lines(3)[1] == (
-            "1 of 3 trials is trained although study before has finished it: trained with torch "
+            "1 of 3 trials trained although finished by study before: trained with torch "
             f"0.4 there, torch {torch} here"
         )
 
@@ -387,7 +386,7 @@ class TestOnTheCommandLine:
     ) -> None:
         self.run(hsweep, sweep("1, 2"), "first")
         result = self.run(hsweep, sweep("1, 2, 3"), "second")
-        said = "2 of 3 trials are taken from study first (trained there); --no-reuse trains them"
+        said = "2 of 3 trials taken from study first (trained there); --no-reuse trains again"
         assert said in result.stdout
         assert "3 finished (2 taken from study first)" in result.stdout
         second = rows(StudyFolder.open(home, "second"))

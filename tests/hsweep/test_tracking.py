@@ -1,10 +1,12 @@
 """Delivery to a real MLflow store on SQLite."""
 
 import contextlib
+import io
 import json
 import shutil
 import sqlite3
 import threading
+import urllib.request
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +35,7 @@ from hsweep.tracking import store
 from hsweep.tracking.contents import STUDY_ID, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
-from hsweep.tracking.ui import LOCAL_UI, run_urls
+from hsweep.tracking.ui import LOCAL_UI, reachable_run_urls
 
 FINISHED = TrialStatus.FINISHED
 
@@ -519,19 +521,24 @@ class TestTheStore:
                 assert opened.execute(text("PRAGMA synchronous")).scalar() == synchronous
 
     def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO())
         path = tmp_path / "journal"
         server = TrackingTarget("https://ann:secret@host:5000/", None, "heads")
-        assert run_urls(path, server) == {}
+        assert reachable_run_urls(path, server) == {}
         local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")
         for target, experiment, key in ((server, "7", "a"), (local, "3", "b")):
             state = StoreState.of(path, target)
             state.experiment, state.runs = experiment, {"parent": "f00", key: "f01"}
             state.save()
         shown = "?workflowType=machine_learning"
-        assert run_urls(path, server) == {"a": f"https://host:5000/#/experiments/7/runs/f01{shown}"}
-        assert run_urls(path, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01{shown}"}
+        assert reachable_run_urls(path, server) == {
+            "a": f"https://host:5000/#/experiments/7/runs/f01{shown}"
+        }
+        assert reachable_run_urls(path, local) == {
+            "b": f"{LOCAL_UI}/#/experiments/3/runs/f01{shown}"
+        }
         for file in tmp_path.glob("tracking-*.json"):
             assert "secret" not in file.read_text()
             assert json.loads(file.read_text())["cursor"] == 0

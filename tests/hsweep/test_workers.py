@@ -114,6 +114,7 @@ class Tune:
         self, scheduler: CoordinatedScheduler, sessions: Any, slots: int, seed: int, kills: int = 0
     ) -> None:
         self.scheduler, self.sessions, self.slots, self.kills = scheduler, sessions, slots, kills
+        scheduler.workers.max_workers = slots
         self.random = random.Random(seed)
         self.trials: dict[str, Any] = {}
         self.num_workers = 0
@@ -206,7 +207,7 @@ ASHA = Asha(grace=1, reduction_factor=2, min_survivors=3)
 def trained(sweep: Sweep, folder: Path, slots: int, seed: int, **more: Any) -> Iterator[Tune]:
     sessions = more.pop("sessions", Scripted)
     with coordinating(sweep, folder) as coordinator:
-        tune = Tune(CoordinatedScheduler(coordinator, slots), sessions, slots, seed, **more)
+        tune = Tune(CoordinatedScheduler(coordinator), sessions, slots, seed, **more)
         tune.run()
         yield tune
 

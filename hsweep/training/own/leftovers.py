@@ -48,10 +48,6 @@ _ENDING_SECONDS: Final = 10.0
 class Leftovers:
     """The processes that a trial starts from here on: ended by ``close``, or with this process.
 
-    Args:
-        folder: the trial's.
-        rank: of this process among those of the trial.
-
     Attributes:
         mark: for the environment of each program that the trial starts.
     """

@@ -54,17 +54,8 @@ def fields_of(trial: Trial, folder: Path) -> dict[str, Any]:
 def arguments_of(
     command: Command, trial: Trial, folder: Path, *, resumes: bool = False
 ) -> list[str]:
-    """Return the command and its arguments.
-
-    Args:
-        command: the template.
-        trial: has the values of its fields.
-        folder: the trial's.
-        resumes: whether ``{resume}`` stands for something.
-
-    Raises:
-        UserError: a field that does not exist.
-    """
+    """Return the command and its arguments, where ``{resume}`` stands for something if it
+    ``resumes``; UserError for a field that does not exist."""
     template, fields = command.template, fields_of(trial, folder)
     if resumes or command.resume.startswith("-"):
         template = template.replace("{resume}", command.resume if resumes else "")
@@ -110,7 +101,6 @@ class ScriptProcess:
             ``python`` is the one that runs here.
         folder: the trial's; it must exist. Output goes to the end of its ``output.txt``, of which
             the first and the last 50 MB stay.
-        directory: where the script runs.
         variables: of its environment, beside this process's.
 
     Attributes:

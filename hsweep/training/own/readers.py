@@ -7,6 +7,7 @@ once its end or a later unit was written, or the script has ended. Units without
 script may evaluate every fifth epoch) are passed over.
 """
 
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -27,8 +28,6 @@ class Reader:
     """Reads the metrics that a script writes into its trial's folder.
 
     Args:
-        source: where the metrics are.
-        folder: the trial's folder.
         needed: metrics that a complete unit has, besides those that the source names.
         after: the last unit read by an earlier reader; only later units are returned.
     """
@@ -129,11 +128,10 @@ class Reader:
         value = values.get(key)
         if value is None:
             return None
-        try:
-            number = float(value) if isinstance(value, int | float | str) else None
-        except (ValueError, OverflowError):
-            number = None
-        number = None if isinstance(value, bool) else number
+        number = None
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            with contextlib.suppress(ValueError, OverflowError):
+                number = float(value)
         is_unit = key == self._key
         if number is None and not is_needed:
             return None
