@@ -136,14 +136,11 @@ class OptunaProposer:
             if point is not None and (trials := self._planner.plan_point(point)):
                 return suggestion, trials
             self._refuse(suggestion, point)
-        number = len(seen) + _MAX_REJECTIONS
-        points = self._sweep.space.sample(number, self._seed + len(self._proposals))
-        for point in points:
+        seed = self._seed + len(self._proposals)
+        for point in self._sweep.space.sample(len(seen) + _MAX_REJECTIONS, seed):
             if point not in seen and (trials := self._planner.plan_point(point)):
                 return self._ask(self._values(point)), trials
-        why = "the space has no other"
-        if len(points) == number:
-            why = f"{_MAX_REJECTIONS:,} others were refused"
+        why = "no other was found"
         if reasons := [*self._planner.skipped.values()]:
             why += f" that can be trained (the last one: {reasons[-1]})"
         self._end = (

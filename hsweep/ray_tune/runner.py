@@ -144,25 +144,25 @@ class RayRunner:
 
     def _join(self, address: str) -> None:
         source = "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") == address else "--address"
+        why = ""
         if "://" in address:
-            raise UserError(
-                f"{source} names a cluster by the HOST:PORT of its head (port 6379 unless another "
-                f"was chosen), or auto; got {address!r}, the address of another service of Ray. "
-                "Run the command on a node of the cluster (or by `ray job submit`), or "
-                f"{_without(source)}"
+            why = (
+                "this is the address of another service of Ray; give HOST:PORT of the cluster's "
+                "head (port 6379 unless another was chosen) or auto, on a node of the cluster"
             )
-        if problem := problem_of_head(address):
-            raise UserError(
-                f"{source}={address}: no cluster of this Ray version answers there ({problem}); "
-                "see that it is up and that RAY_AUTH_TOKEN or ~/.ray/auth_token holds its token, "
-                f"or {_without(source)}"
+        elif problem := problem_of_head(address):
+            why = (
+                f"no cluster of this Ray version answers there ({problem}); see that it is up and "
+                "that RAY_AUTH_TOKEN or ~/.ray/auth_token holds its token"
             )
-        if nodes := nodes_elsewhere(address):
-            raise UserError(
-                f"{source}={address}: this machine is no node of that cluster; run the command on "
-                f"one ({', '.join(nodes[:3])}), hand it to one by `ray job submit`, or "
-                f"{_without(source)}"
+        elif nodes := nodes_elsewhere(address):
+            why = (
+                "this machine is no node of that cluster; run the command on one "
+                f"({', '.join(nodes[:3])}), hand it to one by `ray job submit`"
             )
+        if why:
+            drop = "unset" if source == "RAY_ADDRESS" else "leave out"
+            raise UserError(f"{source}={address}: {why}, or {drop} {source}: Ray then starts here")
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
         runtime = {"worker_process_setup_hook": setup_hook(), "env_vars": environment}
         try:
@@ -334,10 +334,6 @@ class RayRunner:
 
 def _placement(request: Resources) -> Placement:
     return placement_of(request, request.processes)
-
-
-def _without(source: str) -> str:
-    return f"{'unset' if source == 'RAY_ADDRESS' else 'leave out'} {source}: Ray then starts here"
 
 
 def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:

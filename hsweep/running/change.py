@@ -373,27 +373,22 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
         return
     finished = sum(row.status is TrialStatus.FINISHED for row in removed)
     reasons = "; ".join(f"{why} ({len(rows)})" for why, rows in revision.removed.items())
-    set_aside = accept = ""
+    ways = [f"restore what has changed (the study's commit is in {paths.manifest})"]
     if not change.prepared.plan.is_adaptive:
         words = option_words(recorded_options(study.manifest))
         arguments = (paths.sweep_source, "--study", paths.name, *words)
         edited = command("run", *arguments, home=paths.home)
-        set_aside = (
-            f", or go on with what is there now by `{edited}`: these trials are set aside with "
-            f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
-            "it)"
+        ways.append(
+            f"go on with what is there now by `{edited}` (--dry-run only shows it): these trials "
+            f"are set aside with their results, {len(revision.new)} are planned in their place"
         )
     if any("code" in why for why in revision.removed):
         accepting = command("resume", paths.name, "--accept-code", home=paths.home)
-        accept = (
-            f", or, if the change of code changes no result, keep them by `{accepting}`, which is "
-            "recorded"
-        )
+        ways.append(f"keep them by `{accepting}`, if the change of code changes no result")
     raise UserError(
         f"{len(removed)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
         f"{finished} of them finished: {reasons}. Their results could not be compared with what "
-        "is trained now. Restore what has changed (the study's commit is in "
-        f"{study.paths.manifest}){set_aside}{accept}"
+        f"is trained now; {', or '.join(ways)}"
     )
 
 

@@ -107,14 +107,9 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
             values = {repr(point.get(axis)) for point in points[name]}
             if len(values) == 1 and {repr(trial.point.get(axis)) for trial in trials} != values:
                 at[axis] = value
-        content.append(
-            {
-                "task": describe(task),
-                **({"fingerprint": fingerprint} if (fingerprint := task.fingerprint()) else {}),
-                **({"chance": chances} if chances else {}),
-                **({"at": at} if at else {}),
-            }
-        )
+        known = {"fingerprint": task.fingerprint(), "chance": chances, "at": at}
+        there = {name: value for name, value in known.items() if value}
+        content.append({"task": describe(task), **there})
     return content
 
 

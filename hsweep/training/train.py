@@ -24,9 +24,8 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     before its last report, a checkpoint is written. Where memory does not suffice for a single
     example, or checkpoints cannot be written, that is the last event.
 
-    Where several processes train the trial, all of them call this. Rank 0 reports and keeps the
-    checkpoints; the others agree with it at each report on whether the trial goes on. One process
-    or several give the same numbers up to rounding, but for the masks of dropout.
+    Where several processes train the trial, all of them call this. One process or several give the
+    same numbers up to rounding, but for the masks of dropout.
 
     On the CPU the reports of this project's own loop depend on the trial alone, to the bit, however
     often it was interrupted: the batch of a step and the state of the random generator at a report

@@ -333,7 +333,7 @@ def test_the_address_of_another_service_of_ray_is_refused(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(UserError, match=r"--address names a cluster by the HOST:PORT of its head"):
+    with pytest.raises(UserError, match=r"address of another service of Ray; give HOST:PORT"):
         RayRunner(scratch=str(tmp_path), address=address).connect()
 
 

@@ -133,7 +133,7 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
         assert coordinator.num_to_come == units_left(outlook_of(coordinator)) == 0
         said = coordinator.journal.meta(SEARCH_END) or ""
     assert said == (
-        "the search ended with 8 of 30 points: the space has no other; widen the space, or lower "
+        "the search ended with 8 of 30 points: no other was found; widen the space, or lower "
         "num_points"
     )
     # A longer search over a wider space goes on.
@@ -149,7 +149,7 @@ def test_the_end_of_a_search_is_said_wherever_outcomes_are(
         "from tiny import tiny_sweep\nfrom hsweep import int_range, optuna_search\n"
         "SWEEP = tiny_sweep(space=int_range(width=(1, 2)), search=optuna_search(5))\n"
     )
-    end = "the search ended with 2 of 5 points: the space has no other"
+    end = "the search ended with 2 of 5 points: no other was found"
     ended = hsweep("run", path, "--runner", "inline")
     assert ended.exit_code == 0, ended.output
     assert "[1/5]" in ended.stdout

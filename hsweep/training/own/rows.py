@@ -288,11 +288,11 @@ def _tensor_scalar(tensor: Any) -> float | None:
     import numpy as np
     from tensorboardX.proto import types_pb2
 
-    single = tensor.dtype == types_pb2.DT_FLOAT
-    if tensor.tensor_shape.dim or not (single or tensor.dtype == types_pb2.DT_DOUBLE):
+    kinds = {types_pb2.DT_FLOAT: "f4", types_pb2.DT_DOUBLE: "f8"}
+    if tensor.tensor_shape.dim or tensor.dtype not in kinds:
         return None
-    kind = np.dtype("<f4" if single else "<f8")
-    values = tensor.float_val if single else tensor.double_val
+    kind = np.dtype(f"<{kinds[tensor.dtype]}")
+    values = tensor.float_val or tensor.double_val
     if len(tensor.tensor_content) == kind.itemsize:
         return float(str(np.frombuffer(tensor.tensor_content, kind)[0]))
     return float(str(kind.type(values[0]))) if len(values) == 1 else None
