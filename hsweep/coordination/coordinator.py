@@ -299,7 +299,6 @@ class Coordinator:
 
     @property
     def num_waiting(self) -> int:
-        """Number of waiting trials that may train beside others."""
         return self._queue.num_shared
 
     def requeue(self, assignment: Assignment) -> None:

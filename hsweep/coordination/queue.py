@@ -28,7 +28,6 @@ class TrialQueue:
     _num_handed_out: int = 0
 
     def add(self, key: str, *, first: bool = False) -> None:
-        """Add a trial to the queue, at its end or ``first``."""
         queue = self._of(key)
         (queue.appendleft if first else queue.append)(key)
 
@@ -49,7 +48,6 @@ class TrialQueue:
         return next(filter(is_ready, self._exclusive), None)
 
     def take(self, key: str) -> None:
-        """Take a trial out of the queue."""
         self._num_handed_out += 1
         self._of(key).remove(key)
 

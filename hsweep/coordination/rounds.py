@@ -57,7 +57,6 @@ class RoundGate:
         return True
 
     def end(self, key: str, value: float | None) -> None:
-        """Note the end of a trial."""
         self.values[key] = value
         self.waiting.pop(key, None)
 

@@ -73,7 +73,6 @@ class RunTrials:
                 self.best[trial.stratum] = (value, key)
 
     def is_done(self, key: str) -> bool:
-        """Whether a trial reports no more in this run."""
         is_left_out = self.only is not None and key not in self.only
         return is_left_out or self.rows[key].status.is_final
 

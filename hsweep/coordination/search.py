@@ -94,7 +94,6 @@ class OptunaProposer:
 
     @property
     def known_trials(self) -> list[Trial]:
-        """The trials of all proposals."""
         return [trial for proposal in self._proposals for trial in proposal.trials]
 
     @property

@@ -41,7 +41,6 @@ Interrupt = Callable[[Assignment, Failure | None], None]
 
 
 def own_place() -> Place:
-    """Return where this process runs."""
     # Without Ray this would start one.
     node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return Place(node=node, host=socket.gethostname(), pid=os.getpid())

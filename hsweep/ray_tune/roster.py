@@ -119,7 +119,6 @@ class Roster:
         return node in self.avoided(key, request)
 
     def succeeded(self, node: str) -> None:
-        """Note that a trial has ended well on a node."""
         if self._failed.pop(node, None):
             self._tell()
 

@@ -94,7 +94,6 @@ class Change:
         return self.manifest.name
 
     def changes(self, study: StudyFolder) -> bool:
-        """Whether the trials or the manifest of the study change."""
         return self.manifest is not study.manifest or self.revision.changes_trials
 
     @contextmanager
@@ -134,7 +133,6 @@ class Change:
             ) from error
 
     def _trial_entries(self, journal: Journal) -> list[Entry]:
-        """Return the entries that change the study's trials."""
         entries: list[Entry] = []
         for trial in self.revision.plan.trials:
             row = planned_row(trial)
@@ -166,7 +164,6 @@ class Change:
         return [*entries, *journal.reopening_entries(self.again, "asked for again")]
 
     def announce(self, study: StudyFolder, console: Console) -> None:
-        """Print how the existing study changes."""
         revision = self.revision
         headline, *details = revision.lines()
         if self.prepared.plan.is_adaptive:

@@ -62,7 +62,6 @@ class StudyOptions:
         refuse_secrets(values, "--experiment and --tag", "Leave it out.")
 
     def experiment_for(self, sweep: str) -> str:
-        """Return the MLflow experiment of a new study."""
         return self.experiment or os.environ.get(_EXPERIMENT_VARIABLE) or sweep
 
     def all_tags(self) -> dict[str, str]:

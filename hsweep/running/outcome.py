@@ -51,7 +51,6 @@ class Outcome:
 
     @property
     def num_ended(self) -> int:
-        """Trials that have ended, without those that were not needed."""
         return num_ended(self.counts)
 
     @property

@@ -283,7 +283,6 @@ def trains_all_itself(journal: Journal, *, reuse: bool) -> bool:
 
 
 def _without(names: Iterable[str], report: LogRow) -> LogRow:
-    """Return a report without some metrics."""
     metrics = {**report.payload["metrics"]}
     for name in list(names):
         metrics.pop(name, None)

@@ -157,7 +157,6 @@ def run(
 def make_runner(
     options: RunOptions, paths: StudyPaths, storage: str | None, loaded: LoadedSweep
 ) -> "RayRunner | InlineRunner":
-    """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
     address, job = options.cluster, options.job

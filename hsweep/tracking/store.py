@@ -62,7 +62,6 @@ def connect(target: TrackingTarget) -> MlflowClient:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the store refused the data, so that sending it again is useless."""
     return (
         isinstance(error, MlflowException) and error.get_http_status_code() in _BAD_REQUEST  # type: ignore[no-untyped-call]
     )

@@ -85,7 +85,6 @@ class TrackingSummary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store has everything."""
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
@@ -407,7 +406,6 @@ def refuse_unusable(further: Iterable[str]) -> None:
 
 
 def sync_line(study: "StudyFolder", target: Target) -> str:
-    """Return the command that delivers what a place has not got of a study."""
     if isinstance(target, FurtherTarget):
         words = ["--track", target.scope]
     else:

@@ -51,7 +51,6 @@ def leaves(nest: Any) -> list[Any]:
 
 
 def moved(nest: Any, device: torch.device) -> Any:
-    """Return a nest with every tensor on a device."""
     return mapped(nest, lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf)
 
 

@@ -105,7 +105,6 @@ class CheckpointStore:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a thread is writing a checkpoint."""
         return self._pending is not None and not self._pending.done()
 
     def trouble(self) -> str:

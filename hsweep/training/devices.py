@@ -69,7 +69,6 @@ def seed_torch(seed: int, device: torch.device) -> None:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until the device has done all that it was asked for."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
@@ -155,7 +154,6 @@ def release(device: torch.device) -> None:
 
 
 def measure_peak(device: torch.device) -> None:
-    """Measure the device's peak memory from here on."""
     if is_used(device):
         torch.accelerator.reset_peak_memory_stats(device)
 

@@ -257,7 +257,6 @@ class _Loop:
         return loss
 
     def _apply_gradients(self, lr: float) -> None:
-        """Update the weights at this learning rate, and their average."""
         setup = self._setup
         if setup.scaler is not None:
             setup.scaler.unscale_(setup.optimizer)

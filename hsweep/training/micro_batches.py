@@ -37,9 +37,7 @@ class Gradients:
     Where a recipe asks for parts of batches (``Recipe.accumulate``), they are there from the start.
 
     Args:
-        division: cuts batches, and has the data and their loss.
         model: the one that losses call, on the device, in training mode during ``compute``.
-        setup: with the autocast context and the scaler of losses.
         trial: its sampling seed gives the random numbers of updates that are repeated in smaller
             parts.
         fitting: examples at once of a process that fitted before; None where the recipe's do.

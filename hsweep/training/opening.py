@@ -58,11 +58,9 @@ class TrainingSetup:
         return self.model if self.average is None else self.average.module
 
     def contents(self) -> dict[str, Any]:
-        """Return the states for a checkpoint."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Load the states from a checkpoint."""
         for name, part in self._parts.items():
             part.load_state_dict(saved[name])
 
@@ -108,7 +106,6 @@ class Average(nn.Module):
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Move the average towards the model's weights."""
         average: list[Tensor] = [*self.module.parameters()]
         weights: list[Tensor] = [*model.parameters()]
         if self._has_begun:
@@ -120,11 +117,9 @@ class Average(nn.Module):
             average_buffer.copy_(buffer)
 
     def get_extra_state(self) -> bool:
-        """Return whether there was an update."""
         return self._has_begun
 
     def set_extra_state(self, state: bool) -> None:
-        """Note whether there was an update."""
         self._has_begun = state
 
 

@@ -136,7 +136,6 @@ class Store:
         return {info.base_name: info.size for info in self._infos(folder) if info.is_file}
 
     def folders(self) -> list[str]:
-        """Return the names of the folders there."""
         return [info.base_name for info in self._infos("") if not info.is_file]
 
     def remove(self, name: str) -> None:

@@ -41,16 +41,11 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     """
     import torch
 
-    from hsweep.training.devices import (
-        DoesNotFitError,
-        measure_peak,
-        release,
-        reuse_freed_memory,
-    )
+    from hsweep.training import devices
     from hsweep.training.storage import StorageError
     from hsweep.training.trial_run import TrialRun
 
-    reuse_freed_memory()
+    devices.reuse_freed_memory()
 
     # Workers are reused between trials, so whatever a trial sets it sets for itself.
     torch.set_num_threads(assignment.resources.num_threads)
@@ -58,12 +53,12 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     ending: Event | None = None
     try:
         run = TrialRun(assignment, channel, world)
-        measure_peak(run.device)
+        devices.measure_peak(run.device)
         channel.begins()
         _train(run)
     except StopTrial:
         pass
-    except DoesNotFitError as error:
+    except devices.DoesNotFitError as error:
         ending = OutOfMemory(str(error))
     except StorageError as error:
         ending = StorageFailure(str(error))
@@ -72,7 +67,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
             # The next attempt finds all that was kept.
             run.close()
             run.process.restore()
-            release(run.device)
+            devices.release(run.device)
     if ending is not None:
         channel.put(ending)
     return ending

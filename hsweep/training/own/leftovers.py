@@ -68,11 +68,9 @@ class Leftovers:
 
     @property
     def are_left(self) -> bool:
-        """Whether a process that the trial started is running."""
         return bool(self._running())
 
     def signal(self, number: int) -> None:
-        """Send a signal to all processes that the trial started."""
         _signal(self._running(), number)
 
     def _running(self) -> set[int]:

@@ -68,7 +68,13 @@ class Reader:
         self._latest += 1
         units += self._deliver()
         if self._after == self._first == 0 and not killed:
-            raise RefusedReportError(self._what_is_missing())
+            raise RefusedReportError(
+                f"the script ended without a report: it needs {self._key} and "
+                f"{', '.join(sorted(self._needed))}, and what was written in "
+                f"{shown(self._source.files)} in the trial's folder is "
+                f"{', '.join(self._keys) or 'nothing of the kind'}; say unit= for what counts the "
+                'budget and metrics={"its name": "ours"} for what is called otherwise'
+            )
         return units
 
     def _take(self, row: Row) -> list[Unit]:
@@ -139,12 +145,3 @@ class Reader:
             kind = "the unit of the budget" if is_unit else "a metric"
             raise UserError(f"{place}: {key} is {kind}, so a number, not {shown(value)}")
         return number
-
-    def _what_is_missing(self) -> str:
-        return (
-            f"the script ended without a report: it needs {self._key} and "
-            f"{', '.join(sorted(self._needed))}, and what was written in "
-            f"{shown(self._source.files)} in the trial's folder is "
-            f"{', '.join(self._keys) or 'nothing of the kind'}; say unit= for what counts the "
-            'budget and metrics={"its name": "ours"} for what is called otherwise'
-        )

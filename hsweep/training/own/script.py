@@ -50,16 +50,16 @@ class _Script:
     """The script of a trial, from its start on."""
 
     def __init__(self, run: TrialRun) -> None:
-        task = run.assignment.trial.task
+        assignment, trial = run.assignment, run.assignment.trial
+        task = trial.task
         assert isinstance(task, UserTraining)
         assert isinstance(task.train, Command)
         self._run, self._command = run, task.train
-        self._assignment, self._folder = run.assignment, run.folder
+        self._assignment, self._folder = assignment, run.folder
         self._last: tuple[int, dict[str, Any]] | None = None
         self._is_beyond = False
         run.is_paused_by_reports = False
         resumes = self._prepare()
-        assignment, trial = run.assignment, run.assignment.trial
         after = assignment.recorded_through
         self._reader = Reader(self._command.metrics, self._folder, {trial.metric}, after)
         arguments = arguments_of(self._command, trial, self._folder, resumes=resumes)
@@ -115,7 +115,6 @@ class _Script:
             wait = _SHORTEST_WAIT if units else min(2 * wait, _LONGEST_WAIT)
 
     def close(self) -> None:
-        """End the script and all that it has started."""
         self._process.stop(self._command.grace_seconds)
 
     def _report(self, units: Sequence[Unit]) -> None:
