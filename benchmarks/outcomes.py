@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from analysis.questions.lean.answer import fit_groups
+from analysis.questions.lean.answer import answer as answer_lean
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
@@ -15,6 +15,7 @@ from benchmarks.ladders import ladder_sweep, lean_ladder
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
 from benchmarks.table_fits import fit_lean, fit_pareto, fit_transition
+from hsweep.design.question import ALPHA
 
 
 @dataclass(frozen=True)
@@ -136,18 +137,15 @@ def _training_verdict(result: TransitionResult | LeanResult) -> str:
 def lean_budget_outcomes(family: str, seed: int, varied: bool) -> list[BudgetOutcome]:
     """Analyse study ``seed`` of ``family`` at each of its budgets: one a comparison."""
     study = lean_ladder(family, seed, varied=varied)
-    base = max(study.frame["shape"])
-    runs = Runs(study.frame, "top1", {"budget_column": "budget"})
-    groups = fit_groups(
-        Runs(furthest(study.frame, ["group", "shape", "seed"]), "top1"),
-        within="group",
-        baseline={"shape": base},
-        margin=MARGIN,
-        axes=["group", "shape"],
-        ladder=ladder_of(runs, ["group", "shape"]),
-    )
+    base, groups = max(study.frame["shape"]), study.frame["group"].unique()
+    question = {"baseline": {"shape": base}, "margin": MARGIN, "config": ["shape"]}
+    settings = LeanSettings(alpha=ALPHA / len(groups))
     outcomes = []
-    for group, result in groups.found.items():
+    for group in groups:
+        rows = study.frame.loc[study.frame["group"] == group]
+        ladder = ladder_of(Runs(rows, "top1", {"budget_column": "budget"}), ["shape"])
+        last = Runs(furthest(rows, ["shape", "seed"]), "top1")
+        result = answer_lean(last, ladder, {**question, "settings": settings})
         limit = study.limit[group]
         worst = limit[base] - MARGIN
         worse = [row for row in result.table if row.outcome == "excluded"]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -22,12 +22,16 @@ from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
+from analysis.values import value_text
 from hsweep.design.question import Goal, Missing
 from hsweep.design.search import BY_ROUNDS, NOT_ASKED
+from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 
 if TYPE_CHECKING:
     from hsweep.record.tables import StudyTables
+
+Result = TypeVar("Result")
 
 
 class Section(NamedTuple):
@@ -102,6 +106,7 @@ class StudyRuns:
     Attributes:
         longest: trials of longer budgets are left out; None leaves out none.
         only: rows of ``every_trial``, perhaps changed, as if they were all of the study.
+        answered: the budget that answers speak of; None for the largest that every cell has.
         is_listed: the study's points are listed or drawn, so that its cells can be given further
             trials.
     """
@@ -111,6 +116,7 @@ class StudyRuns:
     longest: int | None = None
     is_listed: bool = True
     only: pd.DataFrame | None = None
+    answered: int | None = None
 
     @property
     def goal(self) -> Goal:
@@ -133,13 +139,27 @@ class StudyRuns:
     def at(self, axis: str, value: Any) -> "StudyRuns":
         """Return the part of the study at one value of the axis within which its question asks; the
         question has the number of such parts, which share its error rate."""
-        trials = self.every_trial
-        question = {**self.question, "within": None, "parts": trials[axis].nunique()}
+        trials, values = self.every_trial, self._filled(self.every_trial).frame[axis]
+        question = {**self.question, "within": None, "parts": values.nunique()}
         return replace(
             self,
             manifest=replace(self.manifest, question=question),
-            only=trials.loc[trials[axis].eq(value)].reset_index(drop=True),
+            only=trials.loc[values.eq(value)].reset_index(drop=True),
         )
+
+    def by_value(
+        self, axis: str, answer: Callable[["StudyRuns", Any], Result]
+    ) -> tuple[dict[str, Result], dict[str, str]]:
+        """Return the answers of the parts of the study (see `at`), and why others have none, by
+        their values of the axis in words; ``answer`` is given a part and its value."""
+        found: dict[str, Result] = {}
+        problems: dict[str, str] = {}
+        for value in self.runs.frame[axis].drop_duplicates():
+            try:
+                found[value_text(value)] = answer(self.at(axis, value), value)
+            except UserError as error:
+                problems[value_text(value)] = str(error)
+        return found, problems
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -163,6 +183,8 @@ class StudyRuns:
         has decided by the sweep's. Nuisance axes do not divide the points into cells.
         """
         planned = int(self.manifest.budget["amount"])
+        if self.answered is not None:
+            return self.answered
         if self.manifest.search in BY_ROUNDS:
             return planned
         full = self.counted.loc[self.counted["status"].isin(FULL)]

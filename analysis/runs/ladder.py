@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -55,18 +54,6 @@ class Ladder:
                 " to each of them"
             )
         return "longer training was not tried" if self.is_single else ""
-
-    def where(self, column: str, value: Any) -> "Ladder":
-        """Return the ladder of the runs that have this value in a column."""
-        rungs, further = (
-            tuple(
-                Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
-                for rung in rungs
-                if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
-            )
-            for rungs in (self.rungs, self.further)
-        )
-        return replace(self, rungs=rungs, further=further)
 
 
 def ladder_of(

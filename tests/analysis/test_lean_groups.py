@@ -2,8 +2,10 @@
 
 import io
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +17,17 @@ from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer
 from analysis.ask import answer_study
-from analysis.questions.lean.answer import fit_groups
+from analysis.questions.base import StudyRuns
+from analysis.questions.lean.kind import of_study
 from analysis.questions.lean.result import LeanGroups
 from analysis.questions.pareto.result import ParetoResult
 from analysis.report.build import build_report, report_charts, report_input
-from analysis.runs.ladder import Ladder, ladder_of
-from analysis.runs.table import Runs
 from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
+from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder
 
 AXES = ("family", "variant", "depth")
@@ -53,9 +55,37 @@ def runs(**changes: object) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(**changes)
 
 
-def compare(frame: pd.DataFrame, **changes: object) -> LeanGroups:
-    question = {"within": "family", "baseline": {"variant": "original"}, "margin": 0.02}
-    return fit_groups(Runs(frame, "top1"), **({**question, "axes": AXES} | changes))
+class NoReports:
+    """The tables of a study whose trials have reported once, at their end."""
+
+    def reports_of(self, _keys: object) -> pd.DataFrame:
+        return pd.DataFrame({"key": [], "top1": []})
+
+
+def compare(
+    frame: pd.DataFrame,
+    *,
+    axes: Sequence[str] = AXES,
+    margin: float = 0.02,
+    is_listed: bool = False,
+    options: dict[str, Any] | None = None,
+) -> LeanGroups:
+    """Ask a study of 150 epochs with these trials."""
+    blank: dict[str, Any] = {field.name: "" for field in fields(Manifest)[:19]}
+    baseline = (("variant", "original"),)
+    blank["question"] = {
+        **{"type": "Lean", "baseline": baseline, "margin": margin, "within": "family"},
+        "costs": ("num_params",),
+    }
+    blank |= {"axes": axes, "budget": {"amount": 150, "unit": "epochs"}, "provenance": {}}
+    manifest = Manifest(**blank | {"metric": "top1", "goal": "max"})
+    trials = pd.DataFrame({"budget": 150, "reason": "", "key": ""}, index=frame.index)
+    trials = trials.assign(**{str(name): frame[name] for name in frame}).reset_index(drop=True)
+    tables: Any = NoReports()
+    study = StudyRuns(manifest, tables, only=trials, is_listed=is_listed)
+    groups = of_study(study, options, ()).result
+    assert isinstance(groups, LeanGroups)
+    return groups
 
 
 def test_every_family_is_compared_with_its_own_original() -> None:
@@ -93,8 +123,9 @@ def test_false_acceptances_over_all_families_stay_at_the_rate_of_one_study() -> 
             ]
         )
 
-    options = {"axes": ("family", "variant"), "margin": margin}
-    wrong = [compare(study(), **options).count("found") > 0 for _ in range(studies)]
+    axes = ("family", "variant")
+    found = [compare(study(), axes=axes, margin=margin).count("found") for _ in range(studies)]
+    wrong = [number > 0 for number in found]
     assert np.mean(wrong) <= 0.09
 
 
@@ -108,7 +139,7 @@ def test_a_family_without_its_baseline_leaves_the_others_standing() -> None:
 @pytest.mark.parametrize("margin", [0, -1, float("nan")])
 def test_a_margin_must_be_positive(margin: float) -> None:
     with pytest.raises(UserError, match="margin must be a positive number"):
-        compare(runs(), margin=margin)
+        compare(runs(), options={"margin": margin, "baseline": None, "settings": ()})
 
 
 def family_sweep() -> Sweep:
@@ -210,22 +241,21 @@ def test_the_axis_must_exist() -> None:
         tiny_sweep(question=lean(baseline={"width": 3}, margin=0.1, within="familly"))
 
 
-def ladders(**left: float) -> tuple[pd.DataFrame, Ladder]:
-    """Return the families' runs at the largest of two budgets and those of both: ``left`` is how
-    much better the original of a family still is after the last doubling."""
+def ladders(**left: float) -> pd.DataFrame:
+    """Return the families' runs at two budgets: ``left`` is how much better the original of a
+    family still is after the last doubling."""
     parts = []
     for budget in (75, 150):
         frame = runs(budget=budget)
         short = (frame["variant"] == "original") & (budget == 75)
         frame["top1"] -= frame["family"].map(left).fillna(0.0).where(short, 0.0)
         parts.append(frame)
-    ladder = ladder_of(Runs(pd.concat(parts), "top1"), AXES, "budget")
-    return parts[-1], replace(ladder, unit="epochs")
+    return pd.concat(parts)
 
 
 def test_every_comparison_says_whether_more_training_would_change_it() -> None:
-    frame, ladder = ladders(equal=0.2)
-    groups = compare(frame, ladder=ladder)
+    frame = ladders(equal=0.2)
+    groups = compare(frame)
     verdicts = {
         name: result.sensitivity and result.sensitivity.verdict
         for name, result in groups.found.items()
@@ -237,7 +267,7 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
     assert "Still moving: at 300 epochs the answer would change" in parts[0]
     assert "Settled: the answer stays with up to 100 times the training" in parts[1]
     assert finding.missing == ()
-    extended = examples.finding(compare(frame, ladder=replace(ladder, to_extend=150)))
+    extended = examples.finding(compare(frame, is_listed=True))
     assert [(runs.at["family"], runs.at["variant"], runs.budget) for runs in extended.missing] == [
         ("equal", "original", 300), ("equal", "lean", 300)
     ]  # fmt: skip
@@ -248,24 +278,20 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
 
 
 def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> None:
-    frame, ladder = ladders(equal=0.2)
-    last = frame.query("family == 'equal'").assign(budget=300)
+    frame = ladders(equal=0.2)
+    last = frame.query("family == 'equal' and budget == 150").assign(budget=300)
     last["top1"] -= 0.05 * (last["variant"] == "lean")
-    further = replace(ladder.rungs[-1], budget=300, runs=Runs(last, "top1"))
-    gone_on = replace(ladder, further=(further,), to_extend=150)
-    finding = examples.finding(compare(frame, ladder=gone_on))
+    finding = examples.finding(compare(pd.concat([frame, last]), is_listed=True))
     assert "Still moving: at 300 epochs the answer would change" in finding.sentences[1]
     assert finding.missing == ()
 
 
 def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> None:
-    frame, ladder = ladders()
-    assert examples.badge(compare(frame, ladder=ladder))[0].endswith(", settled")
+    frame = ladders()
+    assert examples.badge(compare(frame))[0].endswith(", settled")
     # A family that was trained to one budget alone does not speak for the others.
-    short = ladder.rungs[0].runs.frame["family"] != "equal"
-    first = replace(ladder.rungs[0], runs=Runs(ladder.rungs[0].runs.frame[short], "top1"))
-    groups = compare(frame, ladder=replace(ladder, rungs=(first, ladder.rungs[1])))
+    groups = compare(frame.query("family != 'equal' or budget == 150"))
     assert groups.settled_verdicts == ["unknown", "settled"]
-    alone = compare(frame, ladder=Ladder())
+    alone = compare(frame.query("budget == 150"))
     assert alone.settled_verdicts == []
     assert "One budget only" in examples.finding(alone).sentences[1]

@@ -1,15 +1,9 @@
 """The answer of a lean question, over the budgets that its runs were trained to.
 
-Several comparisons of one study have each their own baseline: families of models are compared with
-their originals, not with each other. If each family were tested at the full error rate, some family
-would be wrong the more often the more families there are. So the rate is divided among the families
-(Bonferroni), and Holm's procedure divides each part over the family's candidates.
-
 A study whose shapes were raced is answered by the tests of its race.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,15 +16,10 @@ from analysis.adaptive.planned import LeanSearch
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.result import (
     RACING,
-    LeanGroups,
     LeanResult,
     LeanRow,
-    LeanSettings,
     LeanVerdict,
 )
-from analysis.questions.pareto import fit as pareto
-from analysis.questions.pareto.result import ParetoResult, ParetoSettings
-from analysis.runs.grouped import grouped
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
 from analysis.sensitivity import (
@@ -51,79 +40,19 @@ _DRAWS = 1000
 
 def answer(
     runs: Runs,
-    ladder: Ladder | None,
+    ladder: Ladder,
     question: Mapping[str, Any],
     race: LeanSearch | None = None,
     at: Mapping[str, Any] | None = None,
 ) -> LeanResult:
-    """Return the answer to a question with the arguments of `fit`.
+    """Return the answer to a question with the arguments of `fit`, with whether it is settled.
 
-    With a ``ladder`` the answer includes whether it is settled; with a ``race`` it is that of the
-    race, where ``at`` parts the comparison from others.
+    With a ``race`` it is that of the race, where ``at`` parts the comparison from others.
     """
     result = fit(runs, **question)
     if race is not None:
         result = _raced(result, race, at or {})
-    return with_training(result, ladder, partial(fit, **question)) if ladder else result
-
-
-def fit_groups(
-    runs: Runs,
-    *,
-    within: str,
-    baseline: Mapping[str, AxisValue],
-    margin: float,
-    axes: Sequence[str],
-    settings: LeanSettings = LeanSettings(),
-    chances: Mapping[str, float] | None = None,
-    with_fronts: bool = False,
-    ladder: Ladder | None = None,
-    race: LeanSearch | None = None,
-    **roles: Any,
-) -> LeanGroups:
-    """Compare the shapes at each value of ``within`` with the baseline there.
-
-    Args:
-        baseline: axis values that pick exactly one shape at each value of ``within``.
-        settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
-        chances: a constant predictor's score, by the value of ``within`` in words, where it is
-            known.
-        with_fronts: whether each value gets a front of its own.
-        ladder: the runs of each budget; None leaves open whether the answers are settled.
-        race: the search of a study whose shapes were raced.
-        roles: ``goal``, ``costs`` and ``nuisance``, as in ``lean.fit``.
-
-    Raises:
-        UserError: a margin that is not a positive number.
-    """
-    if not (math.isfinite(margin) and margin > 0):
-        raise UserError(f"margin must be a positive number, not {margin!r}")
-    groups = dict(list(runs.frame.groupby(within, sort=False)))
-    results: dict[str, LeanResult] = {}
-    problems: dict[str, str] = {}
-    fronts: dict[str, ParetoResult] = {}
-    for value, rows in groups.items():
-        part, name = Runs(rows, runs.metric, runs.columns), str(value)
-        varying = [axis for axis in axes if rows[axis].nunique(dropna=False) > 1]
-        config = [axis for axis in axes if axis in varying or axis in baseline]
-        shared = {
-            **roles,
-            "config": [axis for axis in config if axis not in roles.get("nuisance", ())],
-        }
-        chance = (chances or {}).get(name, settings.chance)
-        group_settings = replace(settings, alpha=settings.alpha / len(groups), chance=chance)
-        question = {**shared, "baseline": baseline, "margin": margin, "settings": group_settings}
-        budgets = None if ladder is None else ladder.where(within, value)
-        try:
-            if with_fronts:
-                screening = ParetoSettings().crash_sd
-                fronts[name] = pareto.fit(grouped(part, **shared, crash_sd=screening))
-            result = answer(part, budgets, question, race, {within: value})
-            results[name] = replace(result, at={within: name})
-        except UserError as error:
-            # Typically the baseline has not finished; the other comparisons stand without it.
-            problems[name] = str(error)
-    return LeanGroups(within, results, problems, fronts)
+    return with_training(result, ladder, partial(fit, **question))
 
 
 def _raced(result: LeanResult, race: LeanSearch, at: Mapping[str, Any]) -> LeanResult:

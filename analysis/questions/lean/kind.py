@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.adaptive.planned import LeanSearch, recorded_search
 from analysis.questions.base import Finding, Kind, StudyRuns
-from analysis.questions.lean.answer import answer, fit_groups
+from analysis.questions.lean.answer import answer
 from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.result import (
@@ -19,6 +19,8 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
+from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -33,10 +35,12 @@ from analysis.questions.shapes import (
     with_options,
 )
 from analysis.runs.chance import study_chance
+from analysis.runs.grouped import grouped
 from analysis.runs.ladder import ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
+from analysis.values import value_text
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 
@@ -63,56 +67,63 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     """Answer a study's lean question, or the question that options ask.
 
     An option that is not given has the value of the study's own lean question.
+
+    Several comparisons of one study have each their own baseline: families of models are compared
+    with their originals, not with each other. If each family were tested at the full error rate,
+    some family would be wrong the more often the more families there are. So the rate is divided
+    among the families (Bonferroni), and Holm's procedure divides each part over the family's
+    candidates.
     """
     if options is not None:
         study = _apply_options(study, options)
+    manifest, asked, data = (
+        study.manifest,
+        study.question,
+        study.manifest.provenance.get("data", ()),
+    )
     settings = with_settings(LeanSettings(), options["settings"] if options else ())
-    manifest, trials, within = study.manifest, study.trials, study.question.get("within")
-    baseline, nuisance = dict(study.question["baseline"]), nuisance_axes(study)
-    varying = varying_columns(trials, manifest.axes)
-    axes = [
-        axis
-        for axis in manifest.axes
-        if (axis in varying or axis in baseline) and axis not in nuisance
-    ]
-    data = manifest.provenance.get("data", ())
-
-    def chance(at: Mapping[str, Any]) -> float | None:
-        return study_chance(data, manifest.metric, {**baseline, **at})
-
-    first = _first_reports(study, baseline)
-    runs = Runs(study.runs.frame.assign(**{FIRST_REPORT: first}), manifest.metric)
-    question: dict[str, Any] = {
-        "baseline": baseline,
-        "margin": study.question["margin"],
-        "goal": study.goal,
-        "costs": study.question["costs"],
-        "nuisance": nuisance,
-        "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
-    }
+    baseline, nuisance, within = dict(asked["baseline"]), nuisance_axes(study), asked.get("within")
+    fronts: dict[str, ParetoResult] = {}
     race: LeanSearch | None = None
     if manifest.search == "lean" and options is None:
         search, _asked = recorded_search(manifest, study.tables.rows, study.goal)
         assert isinstance(search, LeanSearch)
         race = search
-    if within is None or trials[within].nunique() < 2:
-        asked = {**question, "config": axes}
-        result: LeanResult | LeanGroups = answer(runs, study.ladder, asked, race)
+
+    def answer_at(part: StudyRuns, at: Mapping[str, Any]) -> LeanResult:
+        varying = varying_columns(part.trials, manifest.axes)
+        chance = study_chance(data, manifest.metric, {**baseline, **at})
+        alpha = settings.alpha / part.question.get("parts", 1)
+        first = _first_reports(part, baseline)
+        runs = Runs(part.runs.frame.assign(**{FIRST_REPORT: first}), manifest.metric)
+        roles: dict[str, Any] = {
+            "config": [
+                axis
+                for axis in manifest.axes
+                if (axis in varying or axis in baseline) and axis not in nuisance
+            ],
+            **{"goal": study.goal, "costs": asked["costs"], "nuisance": nuisance},
+        }
+        if at and len(data) > 1:
+            shapes = grouped(runs, **roles, crash_sd=ParetoSettings().crash_sd)
+            fronts.update({value_text(value): pareto.fit(shapes) for value in at.values()})
+        choices = replace(settings, alpha=alpha, chance=chance, looks=_looks(manifest.extensions))
+        question = {**roles, "baseline": baseline, "margin": asked["margin"], "settings": choices}
+        result = answer(runs, part.ladder, question, race, at)
+        return replace(result, at={axis: str(value) for axis, value in at.items()})
+
+    result: LeanResult | LeanGroups
+    if within is None or study.trials[within].nunique() < 2:
+        result = answer_at(study, {})
     else:
-        chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
-        result = fit_groups(
-            runs,
-            within=within,
-            axes=axes,
-            chances={name: score for name, score in chances.items() if score is not None},
-            with_fronts=len(data) > 1,
-            ladder=study.ladder,
-            race=race,
-            **question,
+        # Every comparison is of the same budget.
+        parts = replace(study, answered=study.budget)
+        found, problems = parts.by_value(
+            within, lambda part, value: answer_at(part, {within: value})
         )
-    return lean_finding(
-        replace(result, fixed_rate=study.fixed_rate(varying), film=race.film() if race else None)
-    )
+        result = LeanGroups(within, found, problems, fronts)
+    rate = study.fixed_rate(varying_columns(study.trials, manifest.axes))
+    return lean_finding(replace(result, fixed_rate=rate, film=race.film() if race else None))
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
@@ -130,6 +141,8 @@ def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     baseline = source.get("baseline")
     if baseline is None or margin is None:
         raise UserError(_NEEDED)
+    if not margin > 0:
+        raise UserError(f"--margin must be a positive number, not {margin!r}")
     if within is not None and within in dict(baseline):
         raise UserError(
             f"{within} changes the task, so each of its values is compared with the baseline "

@@ -34,7 +34,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import NONE, Tone, first_to_lower, number_text, sentence
 from analysis.text.settled import sensitivity_badge
 from analysis.text.tables import Table, varying_columns
-from analysis.values import Jsonable, value_text
+from analysis.values import Jsonable
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import ALPHA, Missing
@@ -143,17 +143,13 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     within = study.question.get("within")
     if within is None or study.trials[within].nunique() < 2:
         return transition_finding(_study_answer(study, options))
-    found: dict[str, TransitionResult] = {}
-    problems: dict[str, str] = {}
-    for value in study.trials[within].drop_duplicates():
-        try:
-            result = _study_answer(study.at(within, value), options)
-        except UserError as error:
-            problems[value_text(value)] = str(error)
-            continue
+
+    def answer(part: StudyRuns, value: Any) -> TransitionResult:
+        result = _study_answer(part, options)
         missing = (replace(runs, at={within: value, **runs.at}) for runs in result.missing)
-        found[value_text(value)] = replace(result, missing=tuple(missing))
-    groups = TransitionGroups(within, found, problems)
+        return replace(result, missing=tuple(missing))
+
+    groups = TransitionGroups(within, *study.by_value(within, answer))
     sentences, tables = tuple(groups.sentences()), groups.tables()
     return Finding(
         TRANSITION, groups, sentences, groups.badge, tables, groups.charts, groups.missing
