@@ -29,7 +29,7 @@ def test_texts_become_settings() -> None:
         ("B=0", "setting B must be at least 1"),
         ("reading=best", "setting reading is one of auto, typical, attainable, not 'best'"),
         ("rho=2", "setting rho must lie from 0 to 1"),
-        ("rng_seed=-1", "setting rng_seed must not be negative"),
+        ("rng_seed=-1", "setting rng_seed must be at least 0"),
         ("min_drop=nan", "setting min_drop must be a number from 0"),
         ("max_growth=inf", "setting max_growth must be a number from 0"),
         ("assumed_sd=0", "setting assumed_sd must be above 0"),

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.statistics.permutation import RankTest
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, Number
+from analysis.values import Config, Jsonable, Number, check_fields
 from hsweep.design.question import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
@@ -39,13 +39,10 @@ class ConditioningSettings(Jsonable):
     fewest_shapes: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "confounded"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        for name, least in (("draws", 1), ("same_size", 1), ("fewest_shapes", 3)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)!r}")
+        shares = ("alpha", "confounded")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, *shares)
+        check_fields(self, "be at least 1", lambda value: value >= 1, "draws", "same_size")
+        check_fields(self, "be at least 3", lambda value: value >= 3, "fewest_shapes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from typing import Literal
 import pandas as pd
 
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, Number
+from analysis.values import Config, Jsonable, Number, check_fields
 from hsweep.design.question import Goal, Scale
-from hsweep.errors import UserError
 
 EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]
 
@@ -34,12 +33,9 @@ class EffectsSettings(Jsonable):
     crash_sd: float = 6.0
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "confidence"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise UserError(f"{name} must lie between 0 and 1, not {value!r}")
-        if not 0 <= self.tolerance < 1:
-            raise UserError(f"tolerance must be at least 0 and below 1, not {self.tolerance!r}")
+        shares = ("alpha", "confidence")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, *shares)
+        check_fields(self, "be from 0 to below 1", lambda value: 0 <= value < 1, "tolerance")
 
 
 @dataclass(frozen=True, slots=True)

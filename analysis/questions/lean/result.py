@@ -12,7 +12,7 @@ from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Config, Jsonable
+from analysis.values import AxisValue, Config, Jsonable, check_fields
 from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
@@ -43,14 +43,10 @@ class LeanSettings(Jsonable):
     looks: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "confidence", "power"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        if not 1 <= self.looks <= 20:
-            raise ValueError(f"looks must lie from 1 to 20, not {self.looks!r}")
-        if self.chance is not None and not math.isfinite(self.chance):
-            raise ValueError(f"chance must be a finite number, not {self.chance!r}")
+        shares = ("alpha", "confidence", "power")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, *shares)
+        check_fields(self, "lie from 1 to 20", lambda value: 1 <= value <= 20, "looks")
+        check_fields(self, "be a finite number", lambda v: v is None or math.isfinite(v), "chance")
 
     @property
     def level(self) -> float:
@@ -201,9 +197,7 @@ class LeanGroups(Jsonable):
         problems: why there is no comparison, by each value that has none.
         fronts: the front at each value, where the study learns more than one task: one front over
             the whole study would compare results of different tasks.
-        fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
-            tuned or is not known.
-        film: of the race of the shapes; None without one.
+        fixed_rate, film: see `LeanResult`.
     """
 
     within: str

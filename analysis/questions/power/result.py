@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.statistics.values import Interval
-from analysis.values import Jsonable, Number
-from hsweep.errors import UserError
+from analysis.values import Jsonable, Number, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +21,8 @@ class PowerSettings(Jsonable):
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("sweeps", "n_mc"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        if not 0 < self.target < 1:
-            raise UserError(f"target must lie between 0 and 1, not {self.target!r}")
+        check_fields(self, "be at least 1", lambda value: value >= 1, "sweeps", "n_mc")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "target")
 
 
 @dataclass(frozen=True, slots=True)

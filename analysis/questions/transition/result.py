@@ -20,7 +20,7 @@ from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Jsonable, Number
+from analysis.values import AxisValue, Jsonable, Number, check_fields
 from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
 ReadingName = Literal["typical", "attainable"]
@@ -88,22 +88,14 @@ class TransitionSettings(Jsonable):
         return replace(THRESHOLDS[scale], **overrides)
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha!r}")
-        for name in ("B", "n_mc"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value!r}")
-        if not 0 <= self.rho <= 1:
-            raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
-        if self.rng_seed < 0:
-            raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
-        for name in (*LIMITS, "assumed_sd"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"{name} must be a number from 0, not {value!r}")
-        if self.assumed_sd == 0:
-            raise ValueError("assumed_sd must be above 0: no sweep is free of seed noise")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "alpha")
+        check_fields(self, "be at least 1", lambda value: value >= 1, "B", "n_mc")
+        check_fields(self, "lie from 0 to 1", lambda value: 0 <= value <= 1, "rho")
+        check_fields(self, "be at least 0", lambda value: value >= 0, "rng_seed")
+        sizes = (*LIMITS, "assumed_sd")
+        check_fields(self, "be a number from 0", lambda v: v is None or 0 <= v < math.inf, *sizes)
+        # No sweep is free of seed noise.
+        check_fields(self, "be above 0", lambda value: value != 0, "assumed_sd")
 
 
 def axis_values(x: str, by: str | None, place: Place) -> dict[str, AxisValue]:
