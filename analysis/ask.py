@@ -116,12 +116,8 @@ def table_kinds() -> dict[str, Kind]:
 
 
 def read_runs(path: Path, kind: Kind | None, options: Mapping[str, Any]) -> Runs:
-    """Return the runs of the table at ``path``.
-
-    Args:
-        path: a parquet or csv file.
-        kind: what they will be asked.
-        options: values of the command's options, the kind's own among them.
+    """Return the runs of the table at ``path``, which a kind of question will be asked with these
+    values of the command's options.
 
     Raises:
         UserError: an option that is missing or does not fit the table.

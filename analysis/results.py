@@ -23,6 +23,7 @@ from hsweep.record.summary import first_line
 _REST_NOTE: Final = "the page has them all"
 _BEST: Final = 5
 _DIGITS: Final = 3
+_ENDS: Final = ("lowest", "highest")
 _END_TEXTS: Final = {
     "stopped_early": "were stopped early",
     "too_large": "were too large for the device",
@@ -152,24 +153,17 @@ def _list_table(
     """Return one row a place."""
     has_seeds = any(len(place.values) > 1 for place in places)
     has_losses = any(place.lost for place in places)
-    has_params = is_shape and len({place.num_params for place in places}) > 1
-    header = (
-        *config,
-        *(("parameters",) if has_params else ()),
-        "median" if has_seeds else metric,
-        *(("lowest", "highest", "seeds") if has_seeds else ("runs",) if has_losses else ()),
-    )
-    rows = [
-        (
-            *place.at,
-            *((si_text(place.num_params),) if has_params else ()),
-            number_text(place.median, _DIGITS),
-            *(place.ends if has_seeds else ()),
-            *((place.count,) if has_seeds or has_losses else ()),
-        )
-        for place in places
-    ]
-    return first_rows(Table(header, tuple(rows)), TERMINAL_ROWS, _REST_NOTE)
+    columns = [(axis, [place.at[k] for place in places]) for k, axis in enumerate(config)]
+    if is_shape and len({place.num_params for place in places}) > 1:
+        columns.append(("parameters", [si_text(place.num_params) for place in places]))
+    medians = [number_text(place.median, _DIGITS) for place in places]
+    columns.append(("median" if has_seeds else metric, medians))
+    if has_seeds:
+        columns += [(end, [place.ends[k] for place in places]) for k, end in enumerate(_ENDS)]
+    if has_seeds or has_losses:
+        columns.append(("seeds" if has_seeds else "runs", [place.count for place in places]))
+    header, cells = zip(*columns, strict=True)
+    return first_rows(Table(header, tuple(zip(*cells, strict=True))), TERMINAL_ROWS, _REST_NOTE)
 
 
 def _grid_table(axes: Sequence[str], places: Sequence[_Place]) -> Table:

@@ -232,12 +232,8 @@ class Chart:
 
 
 def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -> list[Series]:
-    """Return one series for each look that any point has, in the order of the looks.
-
-    Args:
-        looks: series without points.
-        points: pairs of the name of a look and a point.
-    """
+    """Return one series for each look that any point has, in the order of the looks, which are
+    series without points."""
     members: dict[Look, list[Mark]] = {}
     for look, point in points:
         members.setdefault(look, []).append(point)

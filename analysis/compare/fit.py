@@ -42,10 +42,8 @@ def compare_studies(
     budget in common, each stands at its longest, and a warning says so.
 
     Args:
-        studies: two or more.
         costs: what the front is drawn over; empty takes the costs that all lean questions among
             them share. With them every study is on it, whatever its question.
-        settings: of the fronts.
 
     Raises:
         UserError: fewer than two studies, one named twice, or a cost that a study does not have.

@@ -56,12 +56,14 @@ def _pair_sentences(pair: Pair, comparison: Comparison) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Section]:
     """Return every table that has a row."""
+    header = ("what", *(side.label for side in comparison.studies))
+    differences = tuple((label, *values) for label, values in comparison.differences.items())
     sections = [
         Section("Studies", studies_table(comparison)),
         Section("Transitions", transitions_table(comparison)),
         Section("Lean choices", lean_table(comparison)),
         Section("Pairs of studies", pairs_table(comparison)),
-        Section("What differs", differences_table(comparison)),
+        Section("What differs", Table(header, differences)),
     ]
     if comparison.front is not None:
         sections.insert(3, Section("Shapes of all studies", pareto_table(comparison.front)))
@@ -116,8 +118,7 @@ def lean_table(comparison: Comparison) -> Table:
         for heading, result in side.lean.items():
             label = f"{side.label}, {heading}" if heading else side.label
             margin = number_text(result.margin)
-            row = next((row for row in result.table if row.label == result.choice), None)
-            if row is None:
+            if (row := result.chosen) is None:
                 verdict = result.verdict.replace("_", " ")
                 rows.append((label, result.baseline_label, verdict, NONE, NONE, margin, NONE))
                 continue
@@ -152,12 +153,6 @@ def _common_text(pair: Pair) -> str:
         return NONE
     places = ", ".join(map(number_text, pair.common_set))
     return f"{{{places}}}" if places else "none: they disagree"
-
-
-def differences_table(comparison: Comparison) -> Table:
-    header = ("what", *(side.label for side in comparison.studies))
-    rows = comparison.differences.items()
-    return Table(header, tuple((label, *values) for label, values in rows))
 
 
 def _interval(interval: Interval | None, confidence: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,9 @@ def _value(value: Any) -> str:
 
 
 def _free_name(study: StudyFolder) -> str:
-    base = f"{study.name}-confirm"
-    studies = study.paths.root.parent
-    name, number = base, 2
-    while (studies / name).exists():
-        name, number = f"{base}-{number}", number + 1
-    return name
+    base, studies = f"{study.name}-confirm", study.paths.root.parent
+    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+    return next(name for name in names if not (studies / name).exists())
 
 
 def recorded_point(

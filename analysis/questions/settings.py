@@ -19,7 +19,6 @@ class Option:
 
     Attributes:
         name: ``eval_size`` for ``--eval-size``.
-        help: one line.
         reads: the type of the option's value.
         multiple: whether the option may be repeated.
         of_table: whether only a table needs the option, because a study records the value.

@@ -16,7 +16,7 @@ from analysis.runs.table import Runs
 from analysis.runs.unnamed import says_budget, says_result
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
-from hsweep.design.metric_names import goal_of, scale_of
+from hsweep.design.metric_names import goal_of
 from hsweep.design.question import Goal, Scale
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
@@ -56,12 +56,6 @@ def table_goal(runs: Runs, options: Mapping[str, Any]) -> Goal:
             "with --goal min or --goal max"
         )
     return result
-
-
-def table_scale(runs: Runs, goal: Goal, options: Mapping[str, Any]) -> Scale:
-    """Return the metric's scale: by the option ``scale``, else by the metric's name."""
-    scale: Scale | None = options["scale"]
-    return scale or scale_of(runs.metric, goal)
 
 
 def columns_text(frame: pd.DataFrame) -> str:

@@ -70,7 +70,6 @@ def render(
     """Return a page with its charts.
 
     Args:
-        template: name of the template's file.
         charts: drawn by plotly, whose library the page includes.
         scripts: names of further script files, without ``.js``.
         is_served: whether the page's scripts may request data from the page's own server.

@@ -35,9 +35,7 @@ def table_input(
     counts is listed as the run, and all rows make the run's learning curve.
 
     Args:
-        path: of the table.
-        runs: the runs in the table.
-        question: the question in a sentence.
+        question: in a sentence.
         options: values of the options of ``hsweep analyze``.
         command: the command line that asked the question.
     """

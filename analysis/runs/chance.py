@@ -60,7 +60,6 @@ def with_at_chance(
     """Return a study's trials; finished ones that learned nothing have the status ``at_chance``.
 
     Args:
-        trials: one row a trial.
         data: see `study_chance`; trials of a task whose chance is not known stay as they are.
         metric, goal: the score that is compared with chance, and which direction is better.
         axes: the sweep's axes; trials with the same values of all axes differ in their seed alone.
@@ -91,12 +90,8 @@ def evaluation_noise(values: FloatArray, chance: float, eval_size: int | None) -
     """Return the largest sd that the accuracy of a constant predictor can have; None if unknown.
 
     An accuracy over n examples is a multiple of 1 / n, so two different accuracies are at least
-    1 / n apart: where n is not stated, the smallest difference between runs stands for 1 / n.
-
-    Args:
-        values: the accuracies of runs.
-        chance: what a constant predictor scores.
-        eval_size: n.
+    1 / n apart: where n (``eval_size``) is not stated, the smallest difference between runs (their
+    accuracies are the ``values``) stands for 1 / n.
     """
     steps = np.diff(np.unique(np.round(values, _DIGITS)))
     if eval_size is None and not steps.size:

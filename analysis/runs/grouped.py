@@ -152,10 +152,8 @@ def grouped(
         config: columns whose values make a shape.
         nuisance: columns of settings (a learning rate). Each shape is compared at its best setting,
             which is chosen for every seed by the other seeds (`analysis.runs.tuned`).
-        goal: whether the metric is minimised or maximised.
         scale: how quality is put on an axis; None leaves it in the metric's own unit.
         eval_size: number of evaluation examples, for errors of 0 (see `analysis.runs.scale`).
-        costs: columns to keep small.
         numbers: further columns of numbers, which may have empty entries.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
         noun: what a shape is called in warnings.

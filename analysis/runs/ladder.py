@@ -65,7 +65,6 @@ def ladder_of(
     """Return the budgets at which runs of one cell and seed were trained.
 
     Args:
-        runs: the table of runs.
         axes: columns that tell the cells apart, including nuisance axes.
         column: the column of the budget, by default the ``budget_column`` of ``runs``.
         answered: the budget of the answer; longer ones are ``further``.

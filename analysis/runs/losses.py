@@ -39,10 +39,6 @@ class Losses:
 
         Where no run learned more than a constant predictor, runs at chance are not losses: their
         results are the cell's.
-
-        Args:
-            statuses: of all runs of the cell or shape.
-            screened: how many complete runs count as crashed.
         """
         counted = Counter(statuses)
         started = counted.total() - counted["planned"] - counted[NOT_NEEDED]

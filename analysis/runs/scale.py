@@ -136,14 +136,9 @@ def transform(
     of_one = math.inf if eval_size is None else 0.5 / eval_size
     half = float(seen.min()) / 2 if seen.size else math.inf
     floor = min(of_one, half)
-    if eval_size is None:
-        note = (
-            f"eval_size is unknown: runs with {score} were given the error {floor:.3g}, half the"
-            " smallest seen; state eval_size to fix this"
-        )
-    else:
-        origin = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
-        note = f"runs with {score} were given the error {floor:.3g}, {origin}"
+    why = "" if eval_size else "eval_size is unknown: "
+    origin = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
+    note = f"{why}runs with {score} were given the error {floor:.3g}, {origin}"
     return np.log10(np.where(perfect, floor, errors)), [note]
 
 

@@ -25,16 +25,10 @@ DROPPED: Final = ("stopped_early", NOT_NEEDED)
 STATUSES: Final = (*(*FULL, *DROPPED, "failed", "diverged", "too_large", "running", "planned"),)
 
 _WORDS: Final = {
-    AT_CHANCE: ("at chance",),
     "finished": ("complete", "completed", "terminated", "done", "success", "succeeded"),
-    "stopped_early": (
-        *("pruned", "stopped", "early_stopped", "early stopped", "killed"),
-        *("canceled", "cancelled"),
-    ),
-    NOT_NEEDED: ("not needed",),
+    "stopped_early": ("pruned", "stopped", "early_stopped", "killed", "canceled", "cancelled"),
     "failed": ("fail", "error", "errored", "crashed", "preempted", "timeout"),
-    "diverged": (),
-    "too_large": ("too large", "oom", "out_of_memory", "out of memory"),
+    "too_large": ("oom", "out_of_memory"),
     "running": ("paused",),
     "planned": ("waiting", "pending", "scheduled", "queued"),
 }
@@ -58,9 +52,7 @@ def read_statuses(
     Args:
         column: words in upper or lower case; true and false, if ``complete`` is one of these.
         name: the column's name, for messages.
-        complete: the word of a full-budget run.
-        pruned: further words of a run that was stopped before its full budget.
-        failed: further words of a run without a result.
+        complete, pruned, failed: see `analysis.runs.columns.RunColumns`.
 
     Raises:
         UserError: empty entries or unknown words, with a list of these.
@@ -95,5 +87,5 @@ def are_statuses(column: "pd.Series[Any]") -> bool:
 
 
 def _plain(word: str) -> str:
-    """Return a word in lower case; Optuna writes its states as TrialState.COMPLETE, too."""
-    return word.strip().lower().removeprefix("trialstate.")
+    """Return a word in lower case, ``_`` for a space; Optuna writes TrialState.COMPLETE, too."""
+    return word.strip().lower().removeprefix("trialstate.").replace(" ", "_")

@@ -79,7 +79,6 @@ def tuned_runs(
         runs: checked rows (`Runs.rows`), one a shape, setting and seed; they keep their index.
         config, nuisance: the columns that name shapes and settings.
         goal: whether smaller or larger is better in the column ``value``.
-        noun: what a shape is called in warnings.
     """
     positions: list[int] = []
     tuned: dict[Key, Tuned] = {}

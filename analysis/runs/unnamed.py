@@ -96,11 +96,9 @@ def refuse_unnamed(
 def _refusal(
     frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, unnamed: Sequence[str]
 ) -> str:
-    # The cell in which most of them vary, and of these the one with the most rows.
     varying = {name: _varies(frame[name], cells) for name in unnamed}
-    counts = np.bincount(cells)
-    several = sum(np.isin(np.arange(len(counts)), at) for at in varying.values())
-    at = int(np.argmax(several * (counts.max() + 1) + counts))
+    # The cell in which most of them vary.
+    at = int(np.bincount(np.concatenate([*varying.values()])).argmax())
     here = [name for name in unnamed if at in varying[name]][:_MAX_NAMES]
     rows, cell = frame.loc[cells == at], keys.loc[cells == at].iloc[0]
     where = ", ".join(

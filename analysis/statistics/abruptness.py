@@ -72,13 +72,8 @@ def _misfit_by_active_sets(h: FloatArray, m: FloatArray, v: FloatArray) -> Float
     """The dual of the convex fit: the largest g_S' G_SS^-1 g_S over constraint sets S whose
     multipliers are non-negative, with G = C V C' and g = -C m for slope-difference rows C.
     """
-    gaps = np.diff(h)
     rows = len(h) - 2
-    slopes = np.zeros((rows, len(h)))
-    for row in range(rows):
-        slopes[row, row] = 1 / gaps[row]
-        slopes[row, row + 1] = -1 / gaps[row] - 1 / gaps[row + 1]
-        slopes[row, row + 2] = 1 / gaps[row + 1]
+    slopes = np.diff(np.diff(np.eye(len(h)), axis=0) / np.diff(h)[:, None], axis=0)
     concavity = -(m @ slopes.T)
     gram = np.einsum("in,bn,jn->bij", slopes, v, slopes)
     best = np.zeros(len(m))

@@ -42,14 +42,8 @@ def clipped(interval: Interval, span: Span) -> Interval:
 
 
 def mean_interval(mean: float, reach: float, span: Span) -> Interval:
-    """Return the interval of a mean that stays inside the range.
-
-    Args:
-        mean: the estimate.
-        reach: half the interval's width without bounds: a quantile times the standard error of the
-            mean.
-        span: the range.
-    """
+    """Return the interval of a mean that stays inside the range; ``reach`` is half its width
+    without bounds, a quantile times the standard error of the mean."""
     low, high = span
     plain = Interval(mean, mean - reach, mean + reach)
     if not math.isfinite(reach) or not math.isfinite(low) or not low < mean < high:

@@ -70,10 +70,6 @@ def cross_fit(quality: FloatArray) -> CrossFit:
 
 
 def _chosen_by_others(quality: FloatArray) -> "np.ndarray[tuple[int, ...], np.dtype[np.intp]]":
-    """Return which setting the other seeds' mean prefers, shape [draws, seeds].
-
-    Args:
-        quality: shape [draws, settings, seeds].
-    """
+    """Return the setting that other seeds prefer, [draws, settings, seeds] to [draws, seeds]."""
     others = quality.sum(axis=2, keepdims=True) - quality
     return np.asarray(others.argmax(axis=1))

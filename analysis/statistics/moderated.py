@@ -62,9 +62,6 @@ def moderate(groups: Sequence[FloatArray]) -> Moderated:
     known. With fewer than three configurations of two runs each there is no prior (d0 = 0). Runs
     that agree exactly (copies, a metric that counts few examples) show no variance that could be
     believed: such a configuration gets the variance of the others.
-
-    Args:
-        groups: values of each configuration.
     """
     return moderate_variances(*np.array([*map(seed_variance, groups)]).reshape(-1, 2).T)
 

@@ -13,13 +13,8 @@ MAX_SEEDS: Final = 50
 
 
 def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | None]:
-    """Return Holm's adjusted p values; None stays None and does not count.
-
-    Args:
-        p_values: one a candidate.
-        dropped: number of further candidates that were tried and dropped; they count as not
-            rejected.
-    """
+    """Return Holm's adjusted p values; None stays None and does not count, ``dropped`` further
+    candidates count as not rejected."""
     order = sorted(
         (k for k, p in enumerate(p_values) if p is not None), key=lambda k: p_values[k] or 0.0
     )
@@ -42,9 +37,7 @@ def power(
 
     Args:
         margin: how much worse still counts as equal.
-        n: seeds of each.
-        candidates: number of candidates tried.
-        alpha: family-wise error rate.
+        candidates, alpha: how many were tried, at which family-wise error rate.
         sds: seed standard deviations of the two, in the unit of the margin.
     """
     variance, base_variance = (sd * sd / n for sd in sds)

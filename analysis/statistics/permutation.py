@@ -53,9 +53,7 @@ def rank_test(
     this is Spearman's rho (ties share their mean rank).
 
     Args:
-        first: one finite number a unit.
-        second: another finite number a unit.
-        rng: random source of the arrangements.
+        first, second: one finite number a unit.
         draws: number of arrangements; p is twice (1 + #{as far out}) / (1 + draws).
         groups: the group of each unit; None puts all units into one group.
 
@@ -86,9 +84,8 @@ def partial_rank_test(
     The part that is linear in the ranks of ``control`` is removed from the ranks of both
     quantities. The second's residuals are permuted, added to the linear part, and made residuals
     again (Freedman and Lane 1983, Journal of Business and Economic Statistics 1:292). The test is
-    nearly exact: on
-    simulated shapes whose size drives both quantities, at most 8 % of the tests at 5 % were
-    positive, unless size accounts for over 80 % of both (then up to 45 %: do not test).
+    nearly exact: on simulated shapes whose size drives both quantities, at most 8 % of the tests at
+    5 % were positive, unless size accounts for over 80 % of both (then up to 45 %: do not test).
 
     Args:
         control: one number a unit; equal values share a rank, so round rough values.

@@ -60,8 +60,7 @@ def printed_difference(
 
     Args:
         y: the study's runs.
-        sd: seed sd of the runs; None if unknown, and then nothing is tested.
-        df: degrees of freedom of ``sd``.
+        sd, df: their seed sd, with its degrees of freedom; None if unknown: nothing is tested then.
         low, high: the printed value twice, or the ends of its range.
         best_of: number of seeds whose best value was printed.
         higher_is_better: whether a larger y is better.

@@ -21,11 +21,8 @@ _STARTS: Final[dict[Settled, str]] = {
 
 
 def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Missing]) -> str:
-    """Return the sentence whether an answer would survive more training; empty if not examined.
-
-    Args:
-        missing: of a study, the runs that would tell.
-    """
+    """Return the sentence whether an answer would survive more training, and which ``missing`` runs
+    of a study would tell; empty if not examined."""
     if sensitivity is None or not sensitivity.reason:
         return ""
     start = "One budget only" if sensitivity.is_single else _STARTS[sensitivity.verdict]

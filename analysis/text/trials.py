@@ -153,11 +153,7 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
 
 def outcomes_table(all_remarks: Iterable[Remark], orphaned: Mapping[str, int]) -> Table:
     """Return what happened to trials besides training to the end; no row where nothing did.
-
-    Args:
-        all_remarks: on the trials.
-        orphaned: how many trials are no longer part of the study, by the reason.
-    """
+    ``orphaned`` has the number of those no longer part of the study, by the reason."""
     rows = [(remark.what, str(remark.trials), remark.details) for remark in all_remarks]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")

@@ -213,7 +213,7 @@ def test_a_run_at_chance_is_a_measurement_of_a_cell_and_counted() -> None:
     assert at[5, 8].ended == {"at_chance": 1, "finished": 2}
     # Above h* it is a run that is stuck.
     assert (found.reading, found.h_star) == ("attainable", 4)
-    named = "8 full-budget runs at chance (learned no more than a constant predictor): 3 of 3 at"
+    named = "8 full-budget runs learned no more than a constant predictor: 3 of 3 at chance at"
     assert any(named in note for note in found.qualifications)
     table = cells_table(found)
     assert dict(zip(table.header, table.rows[0], strict=True))["of these at chance"] == "3"

@@ -18,9 +18,10 @@ from analysis.questions.conditioning.text import (
     conditioning_tables,
 )
 from analysis.questions.settings import Option, with_settings
-from analysis.questions.shapes import CONFIG, COSTS, shape_columns, table_goal, table_scale
+from analysis.questions.shapes import CONFIG, COSTS, shape_columns, table_goal
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
+from hsweep.design.metric_names import scale_of
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
@@ -33,7 +34,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
         config=shape,
         x=options["x"] or "heads",
         goal=goal,
-        scale=table_scale(runs, goal, options),
+        scale=options["scale"] or scale_of(runs.metric, goal),
         size=next(iter(options["cost"]), None),
         settings=with_settings(ConditioningSettings(), options["settings"]),
     )

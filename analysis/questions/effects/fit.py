@@ -43,11 +43,6 @@ _UNMATCHED: Final = (
     "two-sided t test of independent runs with moderated seed variances and Satterthwaite's degrees"
     " of freedom (no two shapes have two seeds in common)"
 )
-_PRIOR_SHARE: Final = 1 / 3
-"""How much of the prior's degrees of freedom counts in pairs of equal cost. Pairs share shapes, so
-their variances look more alike than shapes are: with all of it, a difference was found in 11 % of
-sweeps without one where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly
-any true one is found."""
 _MAX_PAIRS: Final = 200_000
 """Pairs of equal cost that are tested; of more, those of each group's best alone, and the others
 count in Holm's family as not rejected."""
@@ -65,12 +60,10 @@ def fit(
     """Return the effect of every axis, their interactions and the best shapes of equal cost.
 
     Args:
-        shapes: of a table (`analysis.runs.grouped`).
         within: axes of the task rather than of the model; shapes of equal cost are compared within
             one value of each, as they are within one value of each name.
         answered: axes that a question with a test of its own asks about. Here they get means and no
             verdict: two tests of one thing, one of them weaker, would contradict each other.
-        settings: error rate, interval level, what counts as equal cost.
 
     Raises:
         UserError: fewer than two axes that vary, an axis that is not finite, or no matched pair.
@@ -301,7 +294,7 @@ def _equal_cost(
         both = np.array(np.triu_indices(len(group), 1))
         ends.append(group[both if tests_all else both[:, : len(group) - 1]])
     plus, minus = np.concatenate([np.empty((2, 0), np.int64), *ends], axis=1)[:, :, None]
-    estimate, se, df = quality.pair_estimates(Units(plus, minus), _PRIOR_SHARE)
+    estimate, se, df = quality.pair_estimates(Units(plus, minus))
     contrasts = [
         Contrast(*row) for row in zip(estimate.tolist(), se.tolist(), df.tolist(), strict=True)
     ]

@@ -5,12 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from analysis.questions.base import Section, tables_with_rows
-from analysis.questions.effects.result import (
-    AxisEffect,
-    EffectsResult,
-    EqualCostShape,
-    Interaction,
-)
+from analysis.questions.effects.result import AxisEffect, EffectsResult, EqualCostShape, Interaction
 from analysis.statistics.bounds import negated
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (

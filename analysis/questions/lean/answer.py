@@ -14,22 +14,10 @@ from scipy import special
 from analysis.adaptive.lean import Standing
 from analysis.adaptive.planned import LeanSearch
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.result import (
-    RACING,
-    LeanResult,
-    LeanRow,
-    LeanVerdict,
-)
+from analysis.questions.lean.result import RACING, LeanResult, LeanRow, LeanVerdict
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.sensitivity import (
-    SURE,
-    BudgetAnswer,
-    Quantity,
-    Verdicts,
-    paired_curve,
-    sensitivity,
-)
+from analysis.sensitivity import SURE, BudgetAnswer, Quantity, Verdicts, paired_curve, sensitivity
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, number
 from hsweep.design.space import Point
@@ -107,14 +95,10 @@ def _with_standing(
 def with_training(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> LeanResult:
-    """Return the answer with whether it is settled.
+    """Return the answer, that of the largest budget that all shapes have, with whether it is
+    settled; ``answer`` compares the runs of one budget.
 
     Whether it is depends on the excluded shapes and on the chosen one.
-
-    Args:
-        result: the answer, that of the largest budget that all shapes have.
-        ladder: the runs of each budget.
-        answer: compares the runs of one budget.
     """
     if not result.decides:
         return result

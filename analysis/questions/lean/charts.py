@@ -7,23 +7,9 @@ from typing import Final
 from analysis.adaptive.lean import Outcome
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
-from analysis.charts.chart import (
-    Axis,
-    Chart,
-    Heading,
-    Mark,
-    Pick,
-    Reference,
-    Series,
-    by_look,
-)
+from analysis.charts.chart import Axis, Chart, Heading, Mark, Pick, Reference, Series, by_look
 from analysis.charts.picks import config_key, short_label, unique_names
-from analysis.questions.lean.result import (
-    LeanGroups,
-    LeanResult,
-    LeanRow,
-    comparisons,
-)
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, comparisons
 from analysis.questions.pareto.charts import front_charts
 from analysis.text.numbers import (
     cost_title,

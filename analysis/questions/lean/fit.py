@@ -17,12 +17,7 @@ import pandas as pd
 from scipy import special
 
 from analysis.adaptive.lean import Outcome
-from analysis.questions.lean.result import (
-    LeanResult,
-    LeanRow,
-    LeanSettings,
-    LeanVerdict,
-)
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings, LeanVerdict
 from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
@@ -143,7 +138,6 @@ def fit(
         margin: how much worse still counts as equal, in the metric's own unit, above 0.
         costs: columns to save; the first decides what is cheaper.
         nuisance: columns of settings (a learning rate); each shape has its best setting.
-        settings: error rate, interval level, crash screening, what a constant predictor scores.
 
     Raises:
         UserError: a margin that is not a positive number, a baseline that picks no or several

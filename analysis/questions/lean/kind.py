@@ -76,12 +76,12 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     """
     if options is not None:
         study = _apply_options(study, options)
-    manifest, asked, data = (
-        study.manifest,
-        study.question,
-        study.manifest.provenance.get("data", ()),
-    )
+    manifest, asked = study.manifest, study.question
+    data = manifest.provenance.get("data", ())
     settings = with_settings(LeanSettings(), options["settings"] if options else ())
+    # Seeds are added after a look at the answer.
+    looks = [any(trial["how"] == NEW_SEED for trial in e["trials"]) for e in manifest.extensions]
+    settings = replace(settings, looks=1 + sum(looks))
     baseline, nuisance, within = dict(asked["baseline"]), nuisance_axes(study), asked.get("within")
     fronts: dict[str, ParetoResult] = {}
     race: LeanSearch | None = None
@@ -91,23 +91,19 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         race = search
 
     def answer_at(part: StudyRuns, at: Mapping[str, Any]) -> LeanResult:
-        varying = varying_columns(part.trials, manifest.axes)
+        of_shape = {*varying_columns(part.trials, manifest.axes), *baseline} - {*nuisance}
         chance = study_chance(data, manifest.metric, {**baseline, **at})
         alpha = settings.alpha / part.question.get("parts", 1)
         first = _first_reports(part, baseline)
         runs = Runs(part.runs.frame.assign(**{FIRST_REPORT: first}), manifest.metric)
         roles: dict[str, Any] = {
-            "config": [
-                axis
-                for axis in manifest.axes
-                if (axis in varying or axis in baseline) and axis not in nuisance
-            ],
+            "config": [axis for axis in manifest.axes if axis in of_shape],
             **{"goal": study.goal, "costs": asked["costs"], "nuisance": nuisance},
         }
         if at and len(data) > 1:
             shapes = grouped(runs, **roles, crash_sd=ParetoSettings().crash_sd)
             fronts.update({value_text(value): pareto.fit(shapes) for value in at.values()})
-        choices = replace(settings, alpha=alpha, chance=chance, looks=_looks(manifest.extensions))
+        choices = replace(settings, alpha=alpha, chance=chance)
         question = {**roles, "baseline": baseline, "margin": asked["margin"], "settings": choices}
         result = answer(runs, part.ladder, question, race, at)
         return replace(result, at={axis: str(value) for axis, value in at.items()})
@@ -127,11 +123,7 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
-    """Return a study with the lean question that options ask of it.
-
-    Raises:
-        UserError: no baseline or margin, or a baseline that names the axis of its own task.
-    """
+    """Return a study with the lean question that options ask of it."""
     defaults = study.question if study.question.get("type") == "Lean" else {}
     study = with_options(study, options)
     margin = defaults.get("margin") if options["margin"] is None else options["margin"]
@@ -158,13 +150,6 @@ def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
             "within": within,
             "nuisance": study.question.get("nuisance", ()),
         }
-    )
-
-
-def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many times a study with these extensions has been looked at for its answer."""
-    return 1 + sum(
-        any(trial["how"] == NEW_SEED for trial in extension["trials"]) for extension in extensions
     )
 
 

@@ -122,11 +122,10 @@ def _savings(row: LeanRow) -> str:
 
 def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
-    one = len(result.table) == 1
+    tried = "The cheaper shape" if len(result.table) == 1 else f"Each of the {_cheaper(result)}"
     return (
-        f"{'The cheaper shape' if one else f'Each of the {_cheaper(result)}'} tried is worse than "
-        f"the baseline {result.baseline_label} by more than {_margin(result)} "
-        f"({'' if one else 'largest '}Holm {worst})."
+        f"{tried} tried is worse than the baseline {result.baseline_label} by more than "
+        f"{_margin(result)} (largest Holm {worst})."
     )
 
 

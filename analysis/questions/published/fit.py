@@ -23,8 +23,10 @@ from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed import printed_difference
 from analysis.statistics.values import FloatArray
+from hsweep.design.labels import first_of
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
+from hsweep.record.summary import counted
 
 CRITICAL: Final = "critical_heads"
 _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {
@@ -244,17 +246,15 @@ def _why_not(setup: Setup, requirements: Sequence[Requirements], cells: Sequence
             for name in cell.differs(closest)
         ]
     ordered = sorted(texts, key=lambda part: "not known" in part)
-    leading, more = ordered[:_MAX_DIFFERENCES], len(texts) - _MAX_DIFFERENCES
-    if more > 0:
-        leading.append(f"{more} more settings differ" if more > 1 else "another setting differs")
-    return "; ".join(leading)
+    more = len(texts) - _MAX_DIFFERENCES
+    rest = [counted(more, "further difference")] if more > 0 else []
+    return "; ".join([*ordered[:_MAX_DIFFERENCES], *rest])
 
 
 def _difference_text(name: str, here: Sequence[Any], there: Sequence[Any]) -> str:
     def values_text(values: Sequence[Any]) -> str:
         words = ["not known" if value is None else str(value) for value in values]
-        words = list(dict.fromkeys(words))
-        return ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
+        return first_of(list(dict.fromkeys(words)), 6)
 
     return f"{name} is {values_text(here)} here and {values_text(there)} in the paper"
 

@@ -220,7 +220,8 @@ class _Reading:
             )
             return "open", reason, "below"
         if self.judgement.gap[0] < limits.min_excess:
-            return "none", f"{fall}, but {self._as_good()}", ""
+            best = heads[int(np.argmin(self.judge.level[: self.star]))]
+            return "none", f"{fall}, but {x} = {best:g} is about as good", ""
         if len(heads) < FEWEST_FOR_A_BREAK or self.peak < FIRST_BREAK:
             return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
         if self.excess < limits.min_excess:
@@ -287,14 +288,6 @@ class _Reading:
             f"; growth with {by} is shown at no {x}, so the smallest tried may be enough, or none "
             "may be"
         )
-
-    def _as_good(self) -> str:
-        level, star = self.judge.level, self.star
-        best = int(np.argmin(level[:star]))
-        place = f"{self.table.x} = {self.heads[best]:g}"
-        if level[best] - level[star] <= np.nanmedian(level[star:]) - level[star]:
-            return f"rises again: {place} is as good as what follows"
-        return f"{place} is about as good"
 
     def _small_drop(self) -> str:
         drop, limits = self.drop, self.limits

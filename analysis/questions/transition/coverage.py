@@ -10,15 +10,16 @@ import pandas as pd
 
 from analysis.questions.transition.result import CellCounts, Place, axis_values
 from analysis.questions.transition.table import RunTable
+from analysis.runs.losses import Losses, losses_named
 from analysis.runs.statuses import AT_CHANCE
 from analysis.values import Number, number
 from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
+from hsweep.record.summary import counted
 
 Need = Literal["seeds", "below", "heads", "cells", ""]
 """What an open answer needs; empty where no further runs are known to help."""
 _MIN_CELL_SHARE: Final = 0.9
 """Share of the cells that must have a full-budget run."""
-_MAX_NAMES: Final = 6
 _SEEDS_A_CELL: Final = 3
 """Seeds that an untested answer needs in every cell: two allow a test, three make a median and show
 runs that get stuck."""
@@ -110,20 +111,12 @@ def audit(table: RunTable) -> Coverage:
 
 
 def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
-    cells = [cell for cell in counts if cell.count(AT_CHANCE)]
-    if not cells:
-        return ""
-    total = sum(cell.count(AT_CHANCE) for cell in cells)
-    places = [
-        f"{cell.count(AT_CHANCE)} of {cell.complete} at {cell.label(table.x, table.by)}"
-        for cell in cells[:_MAX_NAMES]
-    ]
-    if len(cells) > _MAX_NAMES:
-        places.append(f"and {len(cells) - _MAX_NAMES} more cells")
-    return (
-        f"{total} full-budget run{'' if total == 1 else 's'} at chance (learned no more than a"
-        f" constant predictor): {'; '.join(places)}"
+    places = losses_named(
+        (cell.label(table.x, table.by), Losses(cell.complete, at_chance=cell.count(AT_CHANCE)))
+        for cell in counts
     )
+    runs = counted(sum(cell.count(AT_CHANCE) for cell in counts), "full-budget run")
+    return places and f"{runs} learned no more than a constant predictor: {places}"
 
 
 def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:

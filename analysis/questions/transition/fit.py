@@ -33,7 +33,6 @@ def fit(
 
     Args:
         layers: attention layers of the models, for the retrieval dimension.
-        settings: levels, thresholds, draws and the seed.
         note: a further qualification of the answer.
 
     Raises:

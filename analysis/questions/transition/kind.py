@@ -14,7 +14,6 @@ from analysis.questions.shapes import (
     axes_within_cells,
     columns_text,
     table_goal,
-    table_scale,
     with_options,
 )
 from analysis.questions.transition.charts import transition_charts
@@ -37,7 +36,7 @@ from analysis.text.tables import Table, varying_columns
 from analysis.values import Jsonable
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
-from hsweep.design.question import ALPHA, Missing
+from hsweep.design.question import ALPHA
 from hsweep.errors import UserError, unknown_name
 
 
@@ -53,11 +52,6 @@ class TransitionGroups(Jsonable):
     within: str
     found: dict[str, TransitionResult]
     problems: dict[str, str]
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        """The runs that would settle the answers."""
-        return tuple(chain.from_iterable(result.missing for result in self.found.values()))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -127,7 +121,8 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     nuisance = named or unnamed
     axes = [x, *([] if by is None else [by]), *nuisance]
     cells: dict[str, Any] = {"x": x, "by": by, "goal": goal, "nuisance": nuisance}
-    cells |= {"scale": table_scale(runs, goal, options), "eval_size": options["eval_size"]}
+    scale = options["scale"] or scale_of(runs.metric, goal)
+    cells |= {"scale": scale, "eval_size": options["eval_size"]}
     settings = with_settings(TransitionSettings(), options["settings"])
     result = _answer(runs, ladder_of(runs, axes), unnamed, cells, settings=settings)
     return transition_finding(result)
@@ -151,9 +146,8 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
 
     groups = TransitionGroups(within, *study.by_value(within, answer))
     sentences, tables = tuple(groups.sentences()), groups.tables()
-    return Finding(
-        TRANSITION, groups, sentences, groups.badge, tables, groups.charts, groups.missing
-    )
+    lacking = tuple(chain.from_iterable(result.missing for result in groups.found.values()))
+    return Finding(TRANSITION, groups, sentences, groups.badge, tables, groups.charts, lacking)
 
 
 def _study_answer(study: StudyRuns, options: Mapping[str, Any] | None) -> TransitionResult:
@@ -188,12 +182,8 @@ def _study_answer(study: StudyRuns, options: Mapping[str, Any] | None) -> Transi
 def _answer(
     runs: Runs, ladder: Ladder, unnamed: Sequence[str], cells: Mapping[str, Any], **choices: Any
 ) -> TransitionResult:
-    """Return the answer with whether it is settled.
-
-    Args:
-        unnamed: the nuisance axes that the question does not name.
-        cells, choices: arguments of `canonical` and of `fit`.
-    """
+    """Return the answer with whether it is settled; ``unnamed`` are the nuisance axes that the
+    question does not name, ``cells`` and ``choices`` the arguments of `canonical` and of `fit`."""
     note = (
         f"the question does not name {listed(unnamed)}, which varies within the cells: every"
         f" cell is taken at its best {' and '.join(unnamed)}"
@@ -208,11 +198,7 @@ def _answer(
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
-    """Return a study with the transition question that options ask of it.
-
-    Raises:
-        UserError: no searched axis, or an axis that is not in the study.
-    """
+    """Return a study with the transition question that options ask of it."""
     defaults = study.question if study.question.get("type") == "Transition" else {}
     axes = list(study.manifest.axes)
     x, by = options["x"] or defaults.get("x", "heads"), options["by"]

@@ -21,12 +21,8 @@ _SETTLES: Final = (
 def searched_answer(
     study: StudyRuns, fit: Callable[[Runs], TransitionResult], layers: int
 ) -> TransitionResult:
-    """Return the answer: the numbers of the runs that the search has tested with, and its verdict.
-
-    Args:
-        fit: answers from runs; its verdict is that of a grid, which these are none of.
-        layers: attention layers of the models, for the retrieval dimension.
-    """
+    """Return the answer: the numbers of the runs that the search has tested with, and its verdict;
+    that of ``fit`` is of a grid, which these are none of."""
     planned = frozenset(study.every_trial["key"])
     rows = [row for row in study.tables.rows if row.key in planned]
     search, asked = recorded_search(study.manifest, rows, study.goal)

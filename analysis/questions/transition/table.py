@@ -62,8 +62,7 @@ def canonical(
     """Check a table of runs and bring it into canonical form.
 
     Args:
-        x: ordered axis that is searched.
-        by: modulating axis, positive numbers, or None.
+        x, by: the axis that is searched; the modulating one, of positive numbers, or None.
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: one run a seed
             is read, of the setting that the other seeds choose (`analysis.runs.tuned`).

@@ -24,12 +24,7 @@ from analysis.text.numbers import (
     y_size,
     y_unit,
 )
-from analysis.text.settled import (
-    budgets_table,
-    missing_table,
-    rounds_table,
-    sensitivity_sentence,
-)
+from analysis.text.settled import budgets_table, missing_table, rounds_table, sensitivity_sentence
 from analysis.text.tables import Table
 from hsweep.design.labels import listed
 

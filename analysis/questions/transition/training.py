@@ -12,14 +12,7 @@ from analysis.questions.transition.result import Place, TransitionResult, axis_v
 from analysis.runs.ladder import Ladder
 from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
-from analysis.sensitivity import (
-    SURE,
-    BudgetAnswer,
-    Quantity,
-    Verdicts,
-    paired_curve,
-    sensitivity,
-)
+from analysis.sensitivity import SURE, BudgetAnswer, Quantity, Verdicts, paired_curve, sensitivity
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import number
 
@@ -29,13 +22,8 @@ DRAWS: Final = 400
 def with_training(
     result: TransitionResult, ladder: Ladder, answer: Callable[[Runs], TransitionResult]
 ) -> TransitionResult:
-    """Return the answer with whether it is settled.
-
-    Args:
-        result: the answer, that of the largest budget that all cells have.
-        ladder: the runs of each budget.
-        answer: answers by the runs of one budget.
-    """
+    """Return the answer, that of the largest budget that all cells have, with whether it is
+    settled; ``answer`` answers by the runs of one budget."""
     if result.verdict == "open":
         return result
     # A cell whose settings compete counts as having lost no run.
