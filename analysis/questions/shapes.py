@@ -13,7 +13,7 @@ from analysis.runs.columns import require
 from analysis.runs.grouped import TASK_AXES, Grouped, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.runs.unnamed import says_budget, says_result
+from analysis.runs.unnamed import says
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
 from hsweep.design.metric_names import goal_of
@@ -90,11 +90,7 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
     replicate = runs.replicate
     ends = (runs.status_column, runs.columns.get("budget_column"))
     other = {runs.metric, replicate, *options["cost"], *nuisance, *ends}
-    shape = [
-        name
-        for name in axis_columns(frame, other)
-        if not says_budget(name) and not says_result(name)
-    ]
+    shape = [name for name in axis_columns(frame, other) if not says(name, "budget", "result")]
     if replicate is not None:
         for name in list(shape):
             rest = [column for column in shape if column != name]

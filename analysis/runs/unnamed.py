@@ -42,19 +42,12 @@ _WORDS: Final = {
 _MAX_NAMES: Final = 4
 
 
-def _says(name: str, role: str) -> bool:
+def says(name: str, *roles: str) -> bool:
+    """Whether a column's name says one of these roles: that it counts how far a run got
+    (``budget``), tells runs apart (``seed``), is a ``setting`` of the training, or was measured or
+    says where and when a run took place (``result``)."""
     words = re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
-    return not _WORDS[role].isdisjoint(words)
-
-
-def says_budget(name: str) -> bool:
-    """Whether a column's name says that it counts how far a run got."""
-    return not says_result(name) and _says(name, "budget")
-
-
-def says_result(name: str) -> bool:
-    """Whether a column's name says that it was measured, or where and when a run took place."""
-    return _says(name, "result")
+    return any(not _WORDS[role].isdisjoint(words) for role in roles)
 
 
 def refuse_unnamed(
@@ -84,7 +77,7 @@ def refuse_unnamed(
     unnamed: list[str] = []
     for name in (name for name in frame.columns if isinstance(name, str)):
         column = rows[name]
-        if name in roles or says_result(name) or not _is_choice(column, inside):
+        if name in roles or says(name, "result") or not _is_choice(column, inside):
             continue
         follows = any(not _varies(column, _split(inside, rows[other])).size for other in unnamed)
         if not follows and _varies(column, inside).size:
@@ -127,14 +120,14 @@ def _remedy(column: "pd.Series[Any]", keys: pd.DataFrame, here: "pd.Series[Any]"
     alone = f"--where {name}={here.dropna().iloc[0]}"
     if are_statuses(column):
         return f"--status-column {name}"
-    if _says(name, "setting"):
+    if says(name, "setting"):
         return f"--nuisance {name} or {alone}"
-    if says_budget(name):
+    if says(name, "budget"):
         return f"--budget-column {name} (then the last row of each run counts)"
     cells = keys.groupby(list(keys), dropna=False)
     is_of_one_cell = not _varies(cells.ngroup(), pd.factorize(column)[0]).size
     is_name = not pd.api.types.is_numeric_dtype(column)
-    if _says(name, "seed") or (is_name and is_of_one_cell):
+    if says(name, "seed") or (is_name and is_of_one_cell):
         return f"--replicate {name} if it tells runs apart"
     return f"--config {name} or {alone}"
 
@@ -158,7 +151,7 @@ def _is_choice(column: "pd.Series[Any]", cells: IntArray) -> bool:
     known = column.notna().to_numpy(bool)
     values, name = column[known], str(column.name)
     are_numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    if are_numbers and (says_budget(name) or _says(name, "setting")):
+    if are_numbers and says(name, "budget", "setting"):
         return True
     if not values.duplicated(keep=False).mean() > 0.5:
         return False

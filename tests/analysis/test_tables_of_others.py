@@ -374,4 +374,4 @@ def test_recipes_are_compared_by_their_logs() -> None:
     )  # fmt: skip
     (row,) = found.table
     assert row.n == 16
-    assert not found.accepted
+    assert not row.accepted

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from analysis.adaptive.lean import Outcome
 from analysis.adaptive.rounds import SearchFilm
+from analysis.questions.base import Groups
 from analysis.questions.pareto.result import ParetoResult, ShapeRow
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
@@ -182,27 +183,17 @@ class LeanResult(Jsonable):
     def undecided(self) -> tuple[LeanRow, ...]:
         return tuple(row for row in self.table if row.outcome == "undecided")
 
-    @property
-    def accepted(self) -> tuple[str, ...]:
-        """Labels of the accepted candidates, cheapest first."""
-        return tuple(row.label for row in self.table if row.accepted)
-
 
 @dataclass(frozen=True)
-class LeanGroups(Jsonable):
+class LeanGroups(Groups[LeanResult]):
     """The comparisons of a study, one a value of an axis.
 
     Attributes:
-        found: the comparisons, by the value in words; JSON has the same name.
-        problems: why there is no comparison, by each value that has none.
         fronts: the front at each value, where the study learns more than one task: one front over
             the whole study would compare results of different tasks.
         fixed_rate, film: see `LeanResult`.
     """
 
-    within: str
-    found: dict[str, LeanResult]
-    problems: dict[str, str]
     fronts: dict[str, ParetoResult] = field(default_factory=dict)
     fixed_rate: float | None = None
     film: SearchFilm | None = None

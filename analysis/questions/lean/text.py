@@ -24,7 +24,6 @@ from analysis.text.numbers import (
     all_at_best,
     at_fixed_rate,
     cost_title,
-    first_to_lower,
     interval_text,
     number_text,
     p_text,
@@ -160,30 +159,20 @@ def _seeds_to_settle(result: LeanResult) -> str:
     """Return in words how many seeds would settle undecided candidates; empty without any."""
     if not result.undecided:
         return ""
-    power = percent_text(result.settings.power)
-    needed = [row.seeds_needed for row in result.undecided]
-    known = sorted(number for number in needed if number is not None)
-    have = max(row.n for row in result.undecided)
+    power, have = percent_text(result.settings.power), [row.n for row in result.undecided]
+    known = sorted(row.seeds_needed for row in result.undecided if row.seeds_needed is not None)
+    uncounted, task = len(have) - len(known), f"To establish an equal shape with a power of {power}"
     if not known:
+        return f"{task} would take more than {MAX_SEEDS} seeds of each: widen the margin."
+    if not uncounted and known[-1] <= min(have):
         return (
-            f"To establish an equal shape with a power of {power} would take more than "
-            f"{MAX_SEEDS} seeds of each: widen the margin."
+            f"With {max(have)} seeds a shape that equals the baseline is established with a power "
+            f"of at least {power}, so what is undecided is more likely somewhat worse, by about "
+            "the margin."
         )
-    if len(known) == len(needed) and known[-1] <= min(row.n for row in result.undecided):
-        return (
-            f"With {have} seeds a shape that equals the baseline is established with a power of at "
-            f"least {power}, so what is undecided is more likely somewhat worse, by about the "
-            "margin."
-        )
-    span = number_text(known[-1])
-    if known[0] < known[-1]:
-        span = f"{known[0]} to {known[-1]}"
-    uncounted = len(needed) - len(known)
+    span = f"{known[0]} to {known[-1]}" if known[0] < known[-1] else str(known[0])
     rest = f" ({uncounted} of them more than {MAX_SEEDS})" if uncounted else ""
-    return (
-        f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
-        f"there are {have}."
-    )
+    return f"{task} takes {span} seeds of each{rest}; there are {max(have)}."
 
 
 def _margin(result: LeanResult) -> str:
@@ -332,13 +321,8 @@ def _groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
 
 def _groups_sentences(groups: LeanGroups) -> list[str]:
     """Return the number of comparisons with each verdict, and then every answer."""
-    texts = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
-    texts |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
-    answers = []
-    for text in dict.fromkeys(texts.values()):
-        values = ", ".join(value for value, other in texts.items() if other == text)
-        answers.append(f"{groups.within} = {values}: {first_to_lower(text)}")
-    established, excluded, total = groups.count("found"), groups.count("excluded"), len(texts)
+    established, excluded = groups.count("found"), groups.count("excluded")
+    total = len(groups.found) + len(groups.problems)
     undecided = total - established - excluded
     counts = [
         f"A leaner shape is established as no worse than its baseline in {established} of {total} "
@@ -354,7 +338,8 @@ def _groups_sentences(groups: LeanGroups) -> list[str]:
             f" Of the {len(verdicts)} answered {number} {'is' if number == 1 else 'are'} settled"
             f"{rest}."
         )
-    return [f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}", *answers]
+    first = f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}"
+    return [first, *groups.answers(lean_sentences)]
 
 
 def group_candidates_table(groups: LeanGroups) -> Table:

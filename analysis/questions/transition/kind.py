@@ -1,12 +1,12 @@
 """The transition: at which value of an axis does the error collapse?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
+from analysis.questions.base import Finding, Groups, Kind, Section, StudyRuns, tables_with_rows
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,
@@ -30,28 +30,17 @@ from analysis.questions.transition.text import (
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
-from analysis.text.numbers import NONE, Tone, first_to_lower, number_text, sentence
+from analysis.text.numbers import NONE, Tone, number_text, sentence
 from analysis.text.settled import sensitivity_badge
 from analysis.text.tables import Table, varying_columns
-from analysis.values import Jsonable
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import ALPHA
 from hsweep.errors import UserError, unknown_name
 
 
-@dataclass(frozen=True)
-class TransitionGroups(Jsonable):
-    """The transitions of a study, one a value of an axis; they share the error rate.
-
-    Attributes:
-        found: the answers, by the value in words.
-        problems: why there is no answer, by each value that has none.
-    """
-
-    within: str
-    found: dict[str, TransitionResult]
-    problems: dict[str, str]
+class TransitionGroups(Groups[TransitionResult]):
+    """The transitions of a study, one a value of an axis."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,11 +70,7 @@ class TransitionGroups(Jsonable):
             if values:
                 texts.append(f"with {self.within} = {listed(values)} {words}")
         yield sentence("; ".join(texts) or "No answer")
-        for value, result in self.found.items():
-            qualified = (*transition_sentences(result), *map(sentence, result.qualifications))
-            yield f"{self.within} = {value}: {first_to_lower(' '.join(qualified))}"
-        for value, problem in self.problems.items():
-            yield f"{self.within} = {value}: no answer: {problem}."
+        yield from self.answers(_sentences)
 
     def tables(self) -> tuple[Section, ...]:
         numbers = {
@@ -227,12 +212,16 @@ def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     )
 
 
+def _sentences(result: TransitionResult) -> tuple[str, ...]:
+    return (*transition_sentences(result), *map(sentence, result.qualifications))
+
+
 def transition_finding(result: TransitionResult) -> Finding:
     """Return the sentences, badge, tables, charts and missing runs of a result."""
     return Finding(
         TRANSITION,
         result,
-        (*transition_sentences(result), *map(sentence, result.qualifications)),
+        _sentences(result),
         sensitivity_badge(transition_badge(result), result.sensitivity),
         transition_tables(result),
         lambda: transition_charts(result),
