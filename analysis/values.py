@@ -7,11 +7,9 @@ trailing underscore (``class_``) is written without it.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
-
-from hsweep.errors import UserError
 
 Number = int | float
 """A value of an ordered axis: heads, sequence length, depth."""
@@ -74,17 +72,6 @@ def value_text(value: object) -> str:
 def describe(config: Mapping[str, object]) -> str:
     """Return axis values in words: ``depth=8, heads=14``."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in config.items())
-
-
-def check_fields(settings: object, rule: str, is_right: Callable[[Any], bool], *names: str) -> None:
-    """Refuse settings whose fields ``names`` break a rule (``be at least 1``).
-
-    Raises:
-        UserError: with the field, the rule and the value.
-    """
-    for name in names:
-        if not is_right(value := getattr(settings, name)):
-            raise UserError(f"{name} must {rule}, not {value!r}")
 
 
 class Jsonable:

@@ -6,10 +6,10 @@ name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -20,9 +20,9 @@ from analysis.runs.columns import NO_VALUE
 from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
-from analysis.text.numbers import Tone, first_to_lower
+from analysis.text.numbers import Tone
 from analysis.text.tables import Table
-from analysis.values import Jsonable, value_text
+from analysis.values import value_text
 from hsweep.design.question import Goal, Missing
 from hsweep.design.search import BY_ROUNDS, NOT_ASKED
 from hsweep.errors import UserError
@@ -69,32 +69,6 @@ class Finding:
     charts: Callable[[], Sequence[Chart]] = tuple
     missing: tuple[Missing, ...] = ()
     confirm: tuple[Missing, ...] = ()
-
-
-@dataclass(frozen=True)
-class Groups(Jsonable, Generic[Result]):
-    """The answers of a study, one a value of an axis; they share the error rate.
-
-    Attributes:
-        found: the answers, by the value in words.
-        problems: why there is no answer, by each value that has none.
-    """
-
-    within: str
-    found: dict[str, Result]
-    problems: dict[str, str]
-
-    def answers(self, words: Callable[[Result], Iterable[str]]) -> list[str]:
-        """Return each answer in words, with the values that have it."""
-        texts = {value: " ".join(words(result)) for value, result in self.found.items()}
-        texts |= {value: f"No answer: {problem}." for value, problem in self.problems.items()}
-        values_of: dict[str, list[str]] = {}
-        for value, text in texts.items():
-            values_of.setdefault(text, []).append(value)
-        return [
-            f"{self.within} = {', '.join(values)}: {first_to_lower(text)}"
-            for text, values in values_of.items()
-        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -33,6 +33,17 @@ class Option:
     @property
     def flag(self) -> str:
         return f"--{self.name.replace('_', '-')}"
+
+
+def check_fields(settings: object, rule: str, is_right: Callable[[Any], bool], *names: str) -> None:
+    """Refuse settings whose fields ``names`` break a rule (``be at least 1``).
+
+    Raises:
+        UserError: with the field, the rule and the value.
+    """
+    for name in names:
+        if not is_right(value := getattr(settings, name)):
+            raise UserError(f"{name} must {rule}, not {value!r}")
 
 
 def with_settings(defaults: Settings, texts: Sequence[str]) -> Settings:

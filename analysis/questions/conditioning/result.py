@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.statistics.permutation import RankTest
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, Number, check_fields
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]

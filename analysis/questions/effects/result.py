@@ -9,8 +9,9 @@ from typing import Literal
 
 import pandas as pd
 
+from analysis.questions.settings import check_fields
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, Number, check_fields
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
 EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]

@@ -6,14 +6,15 @@ from typing import Final, Literal
 
 from analysis.adaptive.lean import Outcome
 from analysis.adaptive.rounds import SearchFilm
-from analysis.questions.base import Groups
+from analysis.questions.groups import Groups
 from analysis.questions.pareto.result import ParetoResult, ShapeRow
+from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Config, Jsonable, check_fields
+from analysis.values import AxisValue, Config, Jsonable
 from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]

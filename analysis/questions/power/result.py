@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from analysis.questions.settings import check_fields
 from analysis.statistics.values import Interval
-from analysis.values import Jsonable, Number, check_fields
+from analysis.values import Jsonable, Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from itertools import chain
 from typing import Any, Final
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Groups, Kind, Section, StudyRuns, tables_with_rows
+from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
+from analysis.questions.groups import Groups
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,

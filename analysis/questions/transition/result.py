@@ -14,13 +14,14 @@ import pandas as pd
 
 from analysis.adaptive.rounds import SearchFilm
 from analysis.adaptive.transition import Growth, Verdict
+from analysis.questions.settings import check_fields
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Jsonable, Number, check_fields
+from analysis.values import AxisValue, Jsonable, Number
 from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
 ReadingName = Literal["typical", "attainable"]
