@@ -78,18 +78,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_whole(value: object, least: int, most: float = math.inf) -> bool:
-    """Whether a value is a whole number of at least ``least`` and not a bool."""
-    return type(value) is int and least <= value <= most
-
-
 def check_whole(name: str, value: object, least: int) -> None:
     """Refuse a value that is not a whole number of at least ``least``.
 
     Raises:
         UserError: naming the field, the rule and the value.
     """
-    if not is_whole(value, least):
+    if type(value) is not int or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
 
 

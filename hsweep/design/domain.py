@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, is_number, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,17 +73,12 @@ class IntRange:
     step: int = 1
 
     def __post_init__(self) -> None:
-        if any(type(value) is not int for value in (self.low, self.high, self.step)):
+        numbers = (self.low, self.high, self.step)
+        are_whole = all(type(number) is int and abs(number) <= 2**62 for number in numbers)
+        if not are_whole or self.low > self.high or self.step < 1:
             raise UserError(
-                "a range is given by whole numbers; got "
+                "a range has whole numbers of at most 62 bits, low <= high and step >= 1; got "
                 f"low={shown(self.low)}, high={shown(self.high)}, step={shown(self.step)}"
-            )
-        if not all(-(2**62) <= end <= 2**62 for end in (self.low, self.high, self.step)):
-            raise UserError("the ends and the step of a range have at most 62 bits")
-        if self.low > self.high or self.step < 1:
-            raise UserError(
-                "a range needs low <= high and step >= 1; got "
-                f"low={self.low}, high={self.high}, step={self.step}"
             )
 
     def finite(self) -> tuple[AxisValue, ...]:
@@ -109,12 +104,10 @@ class RealRange:
     log: bool = False
 
     def __post_init__(self) -> None:
-        for end in (self.low, self.high):
-            if isinstance(end, bool) or not isinstance(end, (int, float)):
-                raise UserError(f"an interval is given by numbers; got {shown(end)}")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not (is_number(self.low) and is_number(self.high) and self.low < self.high):
             raise UserError(
-                f"an interval needs finite low < high; got low={self.low}, high={self.high}"
+                "an interval has finite numbers low < high; got "
+                f"low={shown(self.low)}, high={shown(self.high)}"
             )
         if self.log and self.low <= 0:
             raise UserError(f"a logarithmic interval needs low > 0; got low={self.low}")

@@ -81,29 +81,20 @@ class Asha:
     scouts: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("the grace period", self.grace, 1),
-            ("the reduction factor", self.reduction_factor, 2),
-            ("min_survivors", self.min_survivors, 1),
-            ("scouts", self.scouts, 1),
-        ):
-            if value is not None:
-                check_whole(name, value, least)
+        least = {"grace": 1, "reduction_factor": 2, "min_survivors": 1, "scouts": 1}
+        for name, bound in least.items():
+            if (value := getattr(self, name)) is not None:
+                check_whole(name, value, bound)
         strata: object = self.strata
         if isinstance(strata, str):
             raise UserError(f"strata are a tuple of axes; write ({strata!r},)")
         check_choice("compete", self.compete, ("trials", "points"))
         check_choice("decide", self.decide, ("together", "on_arrival"))
-        if self.scouts is not None:
-            self._check_scouts()
-
-    def _check_scouts(self) -> None:
-        for is_odd, field, why in (
-            (self.strata != (), "strata", "points compete that differ in nuisance axes alone"),
-            (self.decide != "together", "decide", "the other seeds wait until all scouts are in"),
-        ):
-            if is_odd:
-                raise UserError(f"scouts={self.scouts} goes without {field}: {why}")
+        if self.scouts is not None and (self.strata != () or self.decide != "together"):
+            raise UserError(
+                f"scouts={self.scouts} goes without strata and decide: points compete that differ "
+                "in nuisance axes alone, and the other seeds wait until all scouts are in"
+            )
 
     @property
     def num_survivors(self) -> int:

@@ -123,9 +123,9 @@ class Space(ABC):
             UserError: an axis the space does not have, or one that cannot take these values.
         """
 
-    @abstractmethod
     def _most_points(self) -> float:
         """Return the number of combinations of axis values, infinity for an infinite space."""
+        return math.prod(map(num_values, self.parameters().values()))
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:
@@ -151,19 +151,14 @@ class Space(ABC):
         Raises:
             UserError: the space is infinite, or has more combinations than can be listed.
         """
-        number = self._most_points()
-        if not math.isfinite(number):
-            domains = self.parameters().items()
-            axis = next(name for name, domain in domains if isinstance(domain, RealRange))
-            raise UserError(
-                f"axis {axis!r} has infinitely many values, so the space cannot be listed; "
-                "use search=random_search(...) or optuna_search(...), or give it a list of values"
-            )
+        number, domains = self._most_points(), self.parameters().items()
         if number > _MAX_COMBINATIONS:
+            infinite = [name for name, domain in domains if isinstance(domain, RealRange)]
+            what = f"the space has {number:,} combinations"
+            what = f"axis {infinite[0]!r} has infinitely many values" if infinite else what
             raise UserError(
-                f"the space has {number:,} combinations, of which at most {_MAX_COMBINATIONS:,} "
-                "can be listed; use search=random_search(...) or optuna_search(...), or shorten "
-                "its axes"
+                f"{what}, of which at most {_MAX_COMBINATIONS:,} can be listed; use "
+                "search=random_search(...) or optuna_search(...), or give shorter lists of values"
             )
         return map(Point, self._enumerate())
 
@@ -305,9 +300,6 @@ class Axes(Space):
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         return {name: values[prefix + name] for name, _ in self.domains}
 
-    def _most_points(self) -> float:
-        return math.prod(num_values(domain) for _, domain in self.domains)
-
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         points: list[dict[str, Any]] = [{}]
         for name, domain in self.domains:
@@ -353,9 +345,6 @@ class Zipped(Space):
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         row = self.rows[values[prefix + self._parameter]]
         return dict(zip(self.names, row, strict=True))
-
-    def _most_points(self) -> float:
-        return len(self.rows)
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         return (dict(zip(self.names, row, strict=True)) for row in self.rows)
@@ -602,10 +591,8 @@ def zipped(**axes: Sequence[AxisValue]) -> Space:
                 f"in a grid({name}=tuned(...)) of its own, multiplied with zipped(...)"
             )
     lengths = {name: len(values) for name, values in axes.items()}
-    if not lengths or 0 in lengths.values():
-        raise UserError(f"zipped needs at least one axis, and at least one value each; got {axes}")
-    if len(set(lengths.values())) > 1:
-        raise UserError(f"zipped axes need equally many values; got {lengths}")
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise UserError(f"zipped axes need equally many values, at least one each; got {lengths}")
     columns = (map(as_value, values) for values in axes.values())
     return Zipped(tuple(axes), tuple(zip(*columns, strict=True)))
 

@@ -407,9 +407,9 @@ class Sweep:
             UserError: an axis that has another part in the question.
         """
         question = self.question
-        axes = () if question is None else self.space.tuned_axes
         if question is None:
             return self
+        axes = self.space.tuned_axes
         if not (axes or (self.search.seeds is not None and question.nuisance)):
             return self
         nuisance = tuple(dict.fromkeys((*question.nuisance, *axes)))

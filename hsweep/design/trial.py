@@ -8,7 +8,7 @@ from hsweep.design.budget import Budget
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial_status import TrialStatus
-from hsweep.errors import UserError, is_number, is_whole, shown
+from hsweep.errors import UserError, check_whole, is_number, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
@@ -57,23 +57,13 @@ class Resources:
                 "a trial has a share of one device (gpus from 0 to 1) or several whole ones, not "
                 f"{gpus:g}"
             )
-        self._settle_processes(gpus)
-
-    def _settle_processes(self, gpus: float) -> None:
-        number = self.processes
-        if not is_whole(number, 0):
-            raise UserError(f"processes is a whole number of at least 1, not {shown(number)}")
-        number = number or max(1, int(gpus))
+        check_whole("processes", self.processes, 0)
+        number = self.processes or max(1, int(gpus))
         object.__setattr__(self, "processes", number)
-        if gpus > 1 and number != gpus:
+        if gpus and number != max(1, gpus):
             raise UserError(
                 f"every process of a trial has one device, and gpus={gpus:g} does not go with "
-                f"processes={number}; leave processes out"
-            )
-        if number > 1 and 0 < gpus <= 1:
-            raise UserError(
-                f"a trial of {number} processes has as many devices, or none: give gpus={number} "
-                f"or gpus=0, not gpus={self.gpus}"
+                f"processes={number}; leave processes out, or give as many gpus or none"
             )
 
     @property

@@ -26,11 +26,6 @@ TRAINING_PARTS: Final = {"training_function": "training_function_code", "command
 GRACE_SECONDS: Final = 10.0
 _DYING_SECONDS: Final = 30.0
 """A generous bound on the time that killed processes take to end."""
-_EXAMPLES: Final = {
-    "template": "python train.py --heads {heads}",
-    "resume": "--resume {folder}/last.pt",
-    "folder": "scripts",
-}
 _READ_WHOLE: Final = 1 << 30
 """Bytes of a folder up to which all of it is read for a fingerprint."""
 
@@ -79,9 +74,7 @@ class Command:
         for name in ("template", "resume", "folder"):
             value = getattr(self, name)
             if not isinstance(value, str) or (name == "template" and not value.strip()):
-                raise UserError(
-                    f"a command's {name} is text, as in {_EXAMPLES[name]!r}, not {shown(value)}"
-                )
+                raise UserError(f"a command's {name} is text, not {shown(value)}")
         if not isinstance(self.metrics, MetricSource):
             raise UserError(
                 "a command's metrics come from stdout(...), json_lines(...), csv_file(...), "

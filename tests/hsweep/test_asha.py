@@ -463,10 +463,10 @@ class TestStrata:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Asha(grace=0), "grace period .* not 0"),
-        (lambda: Asha(grace=2.5), "grace period .* not 2.5"),
-        (lambda: Asha(grace=1, reduction_factor=1), "reduction factor .* not 1"),
-        (lambda: Asha(grace=1, reduction_factor=2.5), "reduction factor .* not 2.5"),
+        (lambda: Asha(grace=0), "grace must .* not 0"),
+        (lambda: Asha(grace=2.5), "grace must .* not 2.5"),
+        (lambda: Asha(grace=1, reduction_factor=1), "reduction_factor .* not 1"),
+        (lambda: Asha(grace=1, reduction_factor=2.5), "reduction_factor .* not 2.5"),
         (lambda: Asha(grace=1, min_survivors=0), "min_survivors .* not 0"),
         (lambda: Asha(grace=1, compete="seeds"), "'trials' or 'points', not 'seeds'"),
         (lambda: Asha(grace=1, decide="later"), "'together' or 'on_arrival', not 'later'"),

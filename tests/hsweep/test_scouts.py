@@ -291,9 +291,9 @@ class TestWhatCannotBe:
             sweep(**parts)
 
     def test_of_early_stopping(self) -> None:
-        with pytest.raises(UserError, match="scouts=1 goes without strata"):
+        with pytest.raises(UserError, match="scouts=1 goes without strata and decide"):
             Asha(scouts=1, strata=("width",))
-        with pytest.raises(UserError, match="scouts=1 goes without decide"):
+        with pytest.raises(UserError, match="scouts=1 goes without strata and decide"):
             Asha(scouts=1, decide="on_arrival")
         with pytest.raises(UserError, match="scouts must be a whole number of at least 1, not 0"):
             Asha(scouts=0)

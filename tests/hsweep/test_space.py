@@ -191,15 +191,15 @@ class TestWhatIsRefused:
             (lambda: grid(_width=[1]), "cannot be called '_width': .* such as num_width"),
             (lambda: grid(heads=[1]) * grid(heads=[2]), "'heads' stands on both sides"),
             (lambda: grid(heads=[1]).derive(heads=lambda p: 1), "'heads' exists already"),
-            (lambda: zipped(a=[1, 2], b=[1]), "equally many values; got {'a': 2, 'b': 1}"),
-            (lambda: zipped(), "at least one axis"),
-            (lambda: zipped(a=[]), "at least one value each"),
+            (lambda: zipped(a=[1, 2], b=[1]), "equally many values, .* got {'a': 2, 'b': 1}"),
+            (lambda: zipped(), "got {}"),
+            (lambda: zipped(a=[]), "at least one each"),
             (lambda: zipped(a=[1, 1], b=[2, 2]), r"\{'a': 1, 'b': 2\} is listed twice"),
             (lambda: int_range(heads=(4, 1)), "low=4, high=1, step=1"),
             (lambda: int_range(heads=(1, 4, 0)), "step=0"),
-            (lambda: int_range(heads=(1.5, 4)), "whole numbers; got low=1.5"),
+            (lambda: int_range(heads=(1.5, 4)), "whole numbers of .* got low=1.5"),
             (lambda: uniform(lr=(1.0, 1.0)), "low < high"),
-            (lambda: uniform(lr=(0.0, math.inf)), "finite low < high"),
+            (lambda: uniform(lr=(0.0, math.inf)), "finite numbers low < high"),
             (lambda: log_uniform(lr=(0.0, 1.0)), "low > 0; got low=0.0"),
         ],
     )
@@ -430,7 +430,7 @@ class TestTunedAxes:
             (lambda: tuned(1e-1, 1e-3), "low < high"),
             (lambda: tuned(0, 1), "low > 0"),
             (lambda: tuned(1, 10, per_decade=0), "per_decade must be a whole number from 1 to 20"),
-            (lambda: tuned("a", 1), "given by numbers; got 'a'"),  # type: ignore[arg-type]
+            (lambda: tuned("a", 1), "finite numbers .* got low='a'"),  # type: ignore[arg-type]
             (lambda: zipped(a=[1, 2], lr=tuned(1, 10)), "cannot change in step with others"),  # type: ignore[arg-type]
         ],
     )
