@@ -8,7 +8,8 @@ import click
 
 from hsweep.command_line import command
 from hsweep.commands.options import home_option, json_option, study_argument
-from hsweep.commands.output import print_json, quantity, shortened
+from hsweep.commands.output import print_json, quantity
+from hsweep.design.labels import first_of
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -106,4 +107,4 @@ def _named(rows: "Sequence[TrialRow]", weights: "KeptWeights") -> str:
     from hsweep.record.rows import labels_of
 
     labels = labels_of([*weights.trials, *weights.missing])
-    return shortened([f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows], _MAX_LABELS)
+    return first_of([f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows], _MAX_LABELS)

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.streams import json_stream
@@ -44,12 +43,6 @@ def quantity(value: float, unit: str = "") -> str:
 
 def minute(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
-
-
-def shortened(names: Sequence[str], most: int) -> str:
-    """Return the first names of a list, and the number of the rest."""
-    num_more = len(names) - most
-    return ", ".join([*names[:most], *([f"and {num_more} more"] if num_more > 0 else [])])
 
 
 def exit_with(code: int) -> None:

@@ -17,7 +17,8 @@ from hsweep.commands.options import (
     json_option,
     study_argument,
 )
-from hsweep.commands.output import console_for, minute, print_json, quantity, shortened
+from hsweep.commands.output import console_for, minute, print_json, quantity
+from hsweep.design.labels import first_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -159,7 +160,7 @@ def _show_errors(console: "Console", study: "StudyFolder", *, as_json: bool) -> 
         label = f"{failure['trial']} (attempt {failure['attempt']})"
         alike.setdefault(failure["reason"], []).append(label)
     for reason, labels in alike.items():
-        console.print(shortened(labels, _MAX_LABELS), style="bold")
+        console.print(first_of(labels, _MAX_LABELS), style="bold")
         console.print(f"{reason}\n")
     if not failures:
         console.print(f"no attempt of {study.name} has failed")

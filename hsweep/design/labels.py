@@ -30,9 +30,11 @@ def budget_text(budget: float, unit: str, column: str) -> str:
     return f"{budget:g} {unit_word(unit, budget)}" if unit else f"{column} = {budget:g}"
 
 
-def first_of(values: Sequence[Any], most: int = 5) -> str:
-    """Return at most ``most`` values with commas between, and dots for the rest."""
-    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+def first_of(values: Sequence[Any], most: int = 5, mark: str = ", ") -> str:
+    """Return the first values with a mark between, and the number of the rest."""
+    num_more = len(values) - most
+    rest = [f"and {num_more} more"] if num_more > 0 else []
+    return mark.join([*map(str, values[:most]), *rest])
 
 
 def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import is_number, shown
 from hsweep.planning.code import files_of, texts_named_in
 from hsweep.planning.plan import Plan, comparison_of, shape_of
+from hsweep.record.summary import RATES
 from tasks.base import DataError
 
 _NOT_REPORTED: Final = (
@@ -29,8 +30,6 @@ _NOT_REPORTED: Final = (
 """Costs that no report of a user's training can tell."""
 _COSTS: Final = ("num_params", *_NOT_REPORTED, "wall_seconds", "train_seconds", "data_seconds")
 """What a trial of this project's loop costs, besides axes and metrics."""
-_RATES: Final = ("lr", "learning_rate")
-"""What an axis is called that holds learning rates."""
 _impossible = partial(Concern, "impossible")
 _weak = partial(Concern, "weak")
 
@@ -65,7 +64,7 @@ def fixed_rate(plan: Plan) -> float | None:
     """
     rates: set[float | None] = set()
     for trial in plan.trials:
-        of_point = [trial.point[name] for name in _RATES if is_number(trial.point.get(name))]
+        of_point = [trial.point[name] for name in RATES if is_number(trial.point.get(name))]
         is_users = isinstance(trial.task, UserTraining)
         rates.update((of_point or [None]) if is_users else [trial.recipe.lr])
     return float(rate) if len(rates) == 1 and (rate := rates.pop()) is not None else None

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hsweep.design.labels import listed
+from hsweep.design.labels import first_of, listed
 from hsweep.design.trial import Trial
 from hsweep.design.user_training import TRAINING_PARTS
 from hsweep.planning.code import changed_files, files_of
@@ -71,8 +71,7 @@ def changed_code(
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     """Return the name of a part of a key, with up to three changed files."""
     name = part.replace("_", " ")
-    rest = [f"{len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
-    return f"{name} ({', '.join([*files[:_MOST_FILES], *rest])})" if files else name
+    return f"{name} ({first_of(files, _MOST_FILES)})" if files else name
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:

@@ -46,13 +46,11 @@ class Extension:
 
     Attributes:
         plan: the study's plan with the new trials.
-        missing_runs: the runs that an answer lacks.
         additions: each trial with the missing runs it is for, and the way it is run, in words.
         problems: why other missing runs cannot be trained.
     """
 
     plan: Plan
-    missing_runs: tuple[Missing, ...]
     additions: tuple[tuple[Missing, Trial, str], ...]
     problems: tuple[str, ...]
 
@@ -63,11 +61,10 @@ class Extension:
     def lines(self) -> list[str]:
         """Return the runs, and the problems, in words."""
         lines = []
-        for request in self.missing_runs:
-            ways = Counter(way for missing, _, way in self.additions if missing is request)
-            if ways:
-                text = ", ".join(f"{number} {way}" for way, number in ways.items())
-                lines.append(f"{request.label}: {text} ({request.why})")
+        for runs, group in itertools.groupby(self.additions, key=lambda addition: addition[0]):
+            ways = Counter(way for _, _, way in group).items()
+            text = ", ".join(f"{number} {way}" for way, number in ways)
+            lines.append(f"{runs.label}: {text} ({runs.why})")
         return [*lines, *(f"not run: {problem}" for problem in self.problems)]
 
     @property
@@ -77,10 +74,6 @@ class Extension:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "wanted": [
-                {"at": dict(runs.at), "trials": runs.seeds, "budget": runs.budget, "why": runs.why}
-                for runs in self.missing_runs
-            ],
             "trials": [
                 {
                     "key": trial.key,
@@ -112,7 +105,6 @@ def plan_extension(
             f"the trials of {plan.sweep.name!r} are proposed one by one during the search; cells "
             "can be filled in a sweep that lists or draws its points"
         )
-    missing_runs = tuple(missing_runs)
     keys = {trial.key for trial in plan.trials}
     rows: dict[Point, list[TrialRow]] = {}
     for row in recorded:
@@ -145,7 +137,7 @@ def plan_extension(
         if lost := len(runs) - len(new_additions):
             repeats = f"{lost} trials would repeat others of the study"
             problems.append(f"{missing.label}: {planner.skipped.get(point, repeats)}")
-    return Extension(planner.whole_plan(), missing_runs, tuple(additions), tuple(problems))
+    return Extension(planner.whole_plan(), tuple(additions), tuple(problems))
 
 
 def carried_over(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from hsweep.design.user_training import TRAINING_PARTS, captured
 from hsweep.errors import NESTED, UserError, shown
+from hsweep.record.provenance import version_of
 from tasks.base import is_in_key
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def versions_of(libraries: Collection[str]) -> dict[str, str]:
         libraries: import names of installed packages, beside those that always compute.
     """
     names = {name for library in libraries for name in _packages(library)}
-    by_name = {name: _version(name) for name in sorted({*_COMPUTE, *names})}
+    by_name = {name: version_of(name) for name in sorted({*_COMPUTE, *names})}
     python = ".".join(map(str, sys.version_info[:2]))
     return {"python": python, **{name: text for name, text in by_name.items() if text}}
 
@@ -208,14 +209,6 @@ def differing(mine: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in mine if name in other and mine[name] != other[name]]
 
 
-@cache
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 # Reads what every installed package holds, which takes some tenths of a second.
 _by_import_name: Final = cache(importlib.metadata.packages_distributions)
 
@@ -223,6 +216,6 @@ _by_import_name: Final = cache(importlib.metadata.packages_distributions)
 @cache
 def _packages(library: str) -> tuple[str, ...]:
     """Return the packages that an import name comes from."""
-    if _version(library):
+    if version_of(library):
         return (library,)
     return tuple(dict.fromkeys(_by_import_name().get(library, ())))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.budget import Budget
-from hsweep.design.labels import listed, point_label, varying_axes
+from hsweep.design.labels import first_of, listed, point_label, varying_axes
 from hsweep.design.space import recorded_point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
@@ -123,10 +123,8 @@ class Revision:
         ]
         for group, some, about in entries:
             labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in some))
-            rest = f", ... ({len(labels)} points)" if len(labels) > _EXAMPLES else ""
             if some:
-                examples = ", ".join(labels[:_EXAMPLES])
-                lines.append(f"{group:<9}  {len(some)}{about}: {examples}{rest}")
+                lines.append(f"{group:<9}  {len(some)}{about}: {first_of(labels, _EXAMPLES)}")
         if any(orphaned.values()):
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "

@@ -172,19 +172,13 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
         metric = f"metric {name!r} of task {task.name!r}"
         for field, value in declared.items():
             check_choice(f"the {field} of {metric}", value, _VALUES[field])
-        if name in sweep.space.axes:
-            raise UserError(
-                f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
-            )
-        if name in RESERVED_AXES | {"time"}:
-            raise UserError(
-                f"{metric} is the name of a column that every table has; call the metric otherwise"
-            )
-        if sweep.probe is not None and is_probed(name):
-            raise UserError(
-                f"{metric} is also what the sweep's probe measures; call the metric otherwise, or "
-                "leave the probe out"
-            )
+        for is_taken, what in (
+            (name in sweep.space.axes, "an axis"),
+            (name in RESERVED_AXES | {"time"}, "a column that every table has"),
+            (sweep.probe is not None and is_probed(name), "what the sweep's probe measures"),
+        ):
+            if is_taken:
+                raise UserError(f"{metric} has the name of {what}; call one of them otherwise")
 
 
 def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Counts, int | None]:

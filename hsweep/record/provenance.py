@@ -1,5 +1,6 @@
 """Where a study's results come from: code, packages, machine and command line."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -7,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -60,14 +61,13 @@ def git_state(file: Path) -> dict[str, Any] | None:
     return {"commit": commit.strip(), "dirty": bool(changes) or not tracked, "tracked": tracked}
 
 
-def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
-    versions: dict[str, str | None] = {}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+@functools.cache
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None if it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_model() -> str:
@@ -119,6 +119,6 @@ def collect(*, command: Sequence[str], sweep_file: Path | None) -> dict[str, Any
         "sweep_file": str(sweep_file.absolute()) if sweep_file is not None else None,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": package_versions(),
+        "packages": {name: version_of(name) for name in PACKAGES},
         "hardware": hardware(),
     }

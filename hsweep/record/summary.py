@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from hsweep.design.labels import listed, point_label, unit_word
+from hsweep.design.labels import first_of, listed, point_label, unit_word
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import LogRow, TrialRow
@@ -35,7 +35,8 @@ _MAX_REASON_LENGTH: Final = 200
 _PLACES: Final = {"Transition": "cell", "Lean": "shape"}
 """What the trials with the same axis values but for the nuisance axes are called, by the type of
 the question."""
-_RATES: Final = ("lr", "learning_rate")
+RATES: Final = ("lr", "learning_rate")
+"""What an axis is called that holds learning rates."""
 _LOST: Final = (
     (TrialStatus.DIVERGED, "diverged"),
     (TrialStatus.FAILED, "failed"),
@@ -186,10 +187,9 @@ def _places(numbers: "Counter[str]", sizes: "Counter[str] | None") -> str:
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
         + (shape or "the only point")
         + (f" ({number} times)" if sizes is None and number > 1 else "")
-        for shape, number in list(numbers.items())[:_MAX_SHAPES]
+        for shape, number in numbers.items()
     ]
-    num_more = len(numbers) - len(parts)
-    return ", ".join([*parts, *([f"and {num_more} more points"] if num_more else [])])
+    return first_of(parts, _MAX_SHAPES)
 
 
 def _most_common(reasons: Mapping[str, int], before: str) -> str:
@@ -202,10 +202,9 @@ def _most_common(reasons: Mapping[str, int], before: str) -> str:
         return ""
     parts = [
         f"{reason} ({number} times)" if number > 1 else reason
-        for reason, number in numbers.most_common(_MAX_REASONS)
+        for reason, number in numbers.most_common()
     ]
-    num_more = len(numbers) - len(parts)
-    return before + "; ".join([*parts, *([f"and {num_more} other reasons"] if num_more else [])])
+    return before + first_of(parts, _MAX_REASONS, "; ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +263,7 @@ class Size:
             words += f" x {self.seeds} seeds"
         if self.settings < 2:
             return words
-        is_rate = len(self.nuisance) == 1 and self.nuisance[0] in _RATES
+        is_rate = len(self.nuisance) == 1 and self.nuisance[0] in RATES
         settings = "learning rates" if is_rate else f"settings of {listed(self.nuisance)}"
         return f"{words}, each at its best of {self.settings} {settings}"
 

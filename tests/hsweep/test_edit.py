@@ -533,7 +533,7 @@ class TestWhatIsRecorded:
              "budget": 3, "how": "with a new seed"},
         ]  # fmt: skip
         with study.writer() as journal:
-            extension = {"trials": entries, "wanted": [], "problems": []}
+            extension = {"trials": entries, "problems": []}
             study.record_manifest(journal, replace(study.manifest, extensions=[extension]))
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
         (extension,) = study.manifest.extensions

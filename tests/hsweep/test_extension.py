@@ -137,9 +137,6 @@ class TestFromTheCommandLine:
 
         (extension,) = added(home)
         assert {entry["key"] for entry in extension["trials"]} == wanted
-        assert [cell["at"] for cell in extension["wanted"]] == [
-            {"width": width} for width in range(1, 6)
-        ]
         assert "commit" in json.dumps(extension["provenance"])
 
         # Answered, it is asked whether it would survive: by a second budget of every cell.

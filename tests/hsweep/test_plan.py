@@ -364,7 +364,7 @@ class TestWhatIsAnError:
             ),
             (
                 {"space": grid(width=[1], nmse=[1, 2])},
-                "axis 'nmse' is also a metric of task 'tiny'",
+                "metric 'nmse' of task 'tiny' has the name of an axis",
             ),
             ({"task": SeedMetric()}, "metric 'seed' of task 'tiny' .* column"),
             ({"task": TinyTask(num_train=float("inf"))}, "finite"),

@@ -264,7 +264,10 @@ def test_cpus_are_each_processs_and_devices_are_the_trials(
     [
         ({"gpus": 1.5}, "a share of one device .* or several whole ones, not 1.5"),
         ({"gpus": 2, "processes": 4}, "gpus=2 does not go with processes=4; leave processes out"),
-        ({"gpus": 0.5, "processes": 2}, "gpus=0.5 does not go with processes=2; .* as many gpus or none"),
+        (
+            {"gpus": 0.5, "processes": 2},
+            "gpus=0.5 does not go with processes=2; .* gpus or none",
+        ),
         ({"gpus": "auto"}, "numbers that are neither .* gpus='auto'"),
         ({"processes": -1}, "processes must be a whole number of at least 0, not -1"),
         ({"processes": 2.5}, "processes must be a whole number of at least 0, not 2.5"),
