@@ -66,10 +66,8 @@ def show(
     from hsweep.clusters.slurm import Submissions
     from hsweep.record.study import StudyFolder, holds_a_study
 
-    if best is not None and all_trials:
-        raise UserError("--all lists every trial, --best some of them; leave one out")
-    if (trial is not None or errors) and best is not None:
-        raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
+    if best is not None and (all_trials or trial is not None or errors):
+        raise UserError("--best lists some trials; leave it out beside TRIAL, --all and --errors")
     home = home_of(study_name, home, storage)
     console = console_for(as_json=as_json)
     jobs = Submissions(home.submissions(study_name))

@@ -41,10 +41,9 @@ class ValueList:
     def __post_init__(self) -> None:
         if not self.values:
             raise UserError("an axis needs at least one value, got an empty list")
-        for value in self.values:
-            _check(value)
         seen: set[tuple[str, AxisValue]] = set()
         for value in self.values:
+            _check(value)
             identity = (type(value).__name__, value)
             if identity in seen:
                 raise UserError(f"axis value {shown(value)} is listed twice; list it once")
@@ -166,16 +165,13 @@ def as_choice(values: Sequence[AxisValue] | AxisValue | ValueList) -> ValueList:
     """Return the finite domain of a list of values, or of a single one."""
     if isinstance(values, ValueList):
         return values
-    if isinstance(values, (list, range, tuple)) and bool(values[MAX_VALUES:]):
+    values = values if isinstance(values, (list, range, tuple)) else (values,)
+    if values[MAX_VALUES:]:
         raise UserError(
             f"an axis lists at most {MAX_VALUES:,} values; draw from more of them with "
             "int_range(...) or uniform(...) and random_search(N)"
         )
-    if isinstance(values, (list, range)):
-        values = tuple(values)
-    elif not isinstance(values, tuple):
-        values = (values,)
-    return ValueList(tuple(_plain(value) for value in values))
+    return ValueList(tuple(map(_plain, values)))
 
 
 def as_value(value: Any) -> AxisValue:

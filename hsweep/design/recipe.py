@@ -33,8 +33,8 @@ _WORDS: Final = {
 }
 _FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
 """Arguments that every optimizer is given by the recipe, and the field that each one is."""
-_BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
-"""The argument that ``betas`` become."""
+BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
+"""The argument that ``betas`` become, by the optimizers that are given them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +132,12 @@ class Recipe:
                 f"accumulate must divide batch_size into equal parts; {self.batch_size} examples "
                 f"do not come in {self.accumulate} of them"
             )
-        self._check_schedule()
-        self._check_betas()
-        self._settle_optimizer()
-
-    def _check_betas(self) -> None:
         betas: object = self.betas
-        if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(is_number, betas))):
-            raise UserError(f"betas must be two numbers, not {shown(betas)}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
+        are_two = isinstance(betas, tuple | list) and len(betas) == 2
+        if not are_two or not all(is_number(beta) and 0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas must be two numbers in [0, 1), not {shown(betas)}")
+        self._check_schedule()
+        self._settle_optimizer()
 
     def _check_schedule(self) -> None:
         steps, warmup, decay = self.warmup_steps, self.warmup_fraction, self.decay_fraction
@@ -170,11 +166,11 @@ class Recipe:
         object.__setattr__(self, "optimizer", name)
         object.__setattr__(self, "optimizer_args", dict(arguments))
         fields = dict(_FIELD_OF)
-        if name in _BETAS_ARE:
-            fields[_BETAS_ARE[name]] = "betas"
+        if name in BETAS_ARE:
+            fields[BETAS_ARE[name]] = "betas"
         elif tuple(self.betas) != _BETAS:
             raise UserError(
-                f"betas belong to {' and '.join(_BETAS_ARE)}; give the optimizer {name!r} what it "
+                f"betas belong to {' and '.join(BETAS_ARE)}; give the optimizer {name!r} what it "
                 f"calls them, as in optimizer_args={{'betas': {self.betas!r}}}"
             )
         for argument in arguments:

@@ -501,23 +501,17 @@ class Mapped(Space):
         Raises:
             UserError: the function, which may do anything, has failed or tried to end the process.
         """
-        method = "derive" if self.name else "where"
         try:
             result = self.function(Point(point))
-            result = result if self.name else bool(result)
-        except UserError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise UserError(
-                f"a {method}(...) function of the sweep's space failed at {point}: "
-                f"{format_error(error)}"
-            ) from error
-        if not self.name:
+            if self.name:
+                return {**point, self.name: as_value(result)}
             return point if result else None
-        try:
-            return {**point, self.name: as_value(result)}
-        except UserError as error:
-            raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
+        except (Exception, SystemExit) as error:
+            method = f"derive({self.name}=...)" if self.name else "where(...)"
+            why = str(error) if isinstance(error, UserError) else format_error(error)
+            raise UserError(
+                f"a {method} function of the sweep's space failed at {point}: {why}"
+            ) from error
 
 
 def num_values(domain: Domain) -> float:

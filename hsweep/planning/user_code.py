@@ -11,7 +11,7 @@ from hsweep.design.budget import Budget
 from hsweep.design.function_model import FunctionModel, check_function, is_module, note_as_new
 from hsweep.design.metric_names import scale_of
 from hsweep.design.question import Goal, Scale
-from hsweep.design.recipe import Recipe
+from hsweep.design.recipe import BETAS_ARE, Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
@@ -41,7 +41,6 @@ _VALUES: Final = {"goal": ("min", "max"), "scale": ("error", "accuracy", "loss",
 
 _OF_TASKS: Final = ("label_smoothing", "mixup", "cutmix")
 """Fields of a recipe that are settings of the task."""
-_BUILT_IN: Final = ("adamw", "sgd")
 
 Result = TypeVar("Result")
 
@@ -277,7 +276,7 @@ def check_recipe(
             "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "
             "where it would be float32: set gpus=1, or precision='float32'"
         )
-    if recipe.optimizer not in _BUILT_IN or recipe.optimizer_args:
+    if recipe.optimizer not in BETAS_ARE or recipe.optimizer_args:
         optimizer = ("optimizer", recipe.optimizer, content_hash(recipe.optimizer_args))
         from hsweep.training.optimizers import check_optimizer
 

@@ -5,15 +5,13 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
-from hsweep.design.recipe import Recipe
+from hsweep.design.recipe import BETAS_ARE, Recipe
 from hsweep.design.trial import Trial
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
 
 _META: Final = "recipe:"
 _PART: Final = "recipe"
-_HAVE_BETAS: Final = ("adamw", "sgd")
-"""The optimizers that are given the recipe's ``betas``."""
 
 
 def recipe_metas(trials: Iterable[Trial]) -> dict[str, str]:
@@ -32,7 +30,7 @@ def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:
 def in_force(recipe: Recipe) -> dict[str, Any]:
     """Return the fields of a recipe that have an effect, given its other fields, by name."""
     idle = {
-        "betas": recipe.optimizer not in _HAVE_BETAS,
+        "betas": recipe.optimizer not in BETAS_ARE,
         "decay_fraction": recipe.schedule != "wsd",
         "warmup_lr": not (recipe.warmup_steps or recipe.warmup_fraction),
         "optimizer_args": not recipe.optimizer_args,

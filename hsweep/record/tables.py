@@ -75,29 +75,17 @@ def trials_schema(
     """
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("key", pa.string()),
-            ("study", pa.string()),
-            ("ordinal", pa.int64()),
-            *((axis, pa.type_for_alias(kind)) for axis, kind in axes.items()),
-            ("seed", pa.int64()),
-            ("stratum", pa.string()),
-            ("status", pa.string()),
-            ("reason", pa.string()),
-            *([("orphaned", pa.string())] if orphaned else []),
-            ("attempt", pa.int64()),
-            ("failures", pa.int64()),
-            ("reused_from", pa.string()),
-            ("micro_batch", pa.int64()),
-            ("reached", pa.int64()),
-            ("budget", pa.int64()),
-            *((metric, pa.float64()) for metric in metrics),
-            *((name, pa.int64()) for name in _COUNTS),
-            ("wall_seconds", pa.float64()),
-            *((name, pa.float64()) for name in _LAST_TIMES),
-        ]
-    )
+    fields = [
+        *(("key", "string"), ("study", "string"), ("ordinal", "int64"), *axes.items()),
+        *(("seed", "int64"), ("stratum", "string"), ("status", "string"), ("reason", "string")),
+        *([("orphaned", "string")] if orphaned else []),
+        *(("attempt", "int64"), ("failures", "int64"), ("reused_from", "string")),
+        *((name, "int64") for name in ("micro_batch", "reached", "budget")),
+        *((metric, "float64") for metric in metrics),
+        *((name, "int64") for name in _COUNTS),
+        *((name, "float64") for name in ("wall_seconds", *_LAST_TIMES)),
+    ]
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in fields])
 
 
 def trials_columns() -> tuple[str, ...]:

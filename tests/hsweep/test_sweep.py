@@ -238,7 +238,7 @@ class TestSettings:
             ("recipe.batch_size", [8], "set the axis, --set batch_size="),
             ("recipe.lr", ["fast"], "lr must be a positive number, not 'fast'"),
             ("recipe.lr", [0.1, 0.2], r"takes one value, not \[0.1, 0.2\]; .* an axis"),
-            ("recipe.betas", [0.9], r"betas must be two numbers, not \(0.9,\)"),
+            ("recipe.betas", [0.9], r"betas must be two numbers in .* not \(0.9,\)"),
             ("margin", [True], "margin must be positive, not True"),
         ],
     )
