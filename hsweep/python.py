@@ -245,13 +245,10 @@ class Study:
     def best(self, number: int = 5) -> "pd.DataFrame":
         """Return the rows of the ``number`` best trials by the study's metric, the best first, of
         those that have finished."""
-        manifest, trials = self._record.manifest, self.trials
-        finished = trials.loc[trials["status"].eq("finished") & trials[manifest.metric].notna()]
-        # Of trials with equal values the first in the plan comes first, as everywhere.
-        ranked = finished.sort_values(
-            manifest.metric, ascending=manifest.goal == "min", kind="stable", ignore_index=True
-        )
-        return ranked.head(number)
+        with self._record.reading() as tables:
+            best = tables.journal.best_trials(number, self._record.manifest)
+            trials = tables.trials_frame().set_index("key", drop=False)
+        return trials.loc[[row.key for row in best]].reset_index(drop=True)
 
     def trial(self, name: str) -> StudyTrial:
         """Return the trial with this key, or the beginning of one, or called so in tables

@@ -167,11 +167,6 @@ def _show_errors(console: "Console", study: "StudyFolder", *, as_json: bool) -> 
 # A study.
 
 
-def _best_rows(journal: "JournalReader", study: "StudyFolder", number: int) -> "list[TrialRow]":
-    manifest = study.manifest
-    return journal.best_trials(number, manifest.metric, highest=manifest.goal == "max")
-
-
 def _print_study(study: "StudyFolder", best: int | None) -> None:
     """Print a study and its trials as JSON."""
     status, trials = study.status(), _trials_list(study)
@@ -179,7 +174,7 @@ def _print_study(study: "StudyFolder", best: int | None) -> None:
         weights = weights_json(study, journal)
         if best is not None:
             by_key = {trial["key"]: trial for trial in trials}
-            rows = _best_rows(journal, study, best)
+            rows = journal.best_trials(best, study.manifest)
             trials = [by_key[row.key] for row in rows if row.key in by_key]
     accepted = list(study.manifest.accepted)
     print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
@@ -213,7 +208,7 @@ def _show_study(
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
         if best is not None:
-            rows, noted, trained = _best_rows(journal, study, best), [], None
+            rows, noted, trained = journal.best_trials(best, manifest), [], None
         else:
             rows = journal.trials()
             noted, trained = journal.noted_reports(), [row.key for row in rows]

@@ -22,6 +22,7 @@ from hsweep.record.index import (
     rows_from,
 )
 from hsweep.record.log import Log, inaccessible
+from hsweep.record.manifest import Manifest
 from hsweep.record.rows import REPORTED_COUNTS, LogRow, RawReport, TrialRow
 
 ORIGIN_META: Final = "origin:"
@@ -202,11 +203,14 @@ class JournalReader:
         columns = self._columns(f"WHERE {_OF_KEYS} ORDER BY ordinal, rowid", json.dumps([*keys]))
         return {row.key: row for row in self._trial_rows(columns)}
 
-    def best_trials(self, number: int, metric: str, *, highest: bool) -> list[TrialRow]:
+    def best_trials(self, number: int, manifest: Manifest) -> list[TrialRow]:
+        """Return the best finished trials by the study's metric, the best first; of trials with
+        equal values the first in the plan comes first."""
+        metric, order = manifest.metric, "DESC" if manifest.goal == "max" else "ASC"
         value = "(SELECT value FROM json_each(last, '$.metrics') WHERE key = ?)"
         where = (
             f"WHERE status = ? AND {value} IS NOT NULL AND orphaned = ''"
-            f" ORDER BY {value} {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
+            f" ORDER BY {value} {order}, ordinal LIMIT ?"
         )
         return self._trial_rows(self._columns(where, TrialStatus.FINISHED, metric, metric, number))
 

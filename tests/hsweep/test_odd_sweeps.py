@@ -185,7 +185,7 @@ def test_a_docstring_that_is_none_is_no_note(hsweep: Callable[..., Result], tmp_
         (("--set", "width=1e999"), "axis values are finite"),
         (("--set", "replicates=1000000000000"), "at most 100,000 trials"),
         (("--point", "width={1}"), "axis values are numbers, strings"),
-        (("--min-params", "9" * 500), "an amount is below"),
+        (("--min-params", "9" * 500), "is no amount; write 60M, 1.5G or 200k, below"),
         (("--seed", "9" * 100), "--seed"),
     ],
 )
@@ -202,4 +202,4 @@ def test_options_without_end_are_refused(
 def test_a_time_without_end_is_refused(hsweep: Callable[..., Result], tmp_path: Path) -> None:
     result = hsweep("run", tmp_path / "odd.py", "--time-budget", "9" * 400 + "h")
     assert result.exit_code == 2
-    assert "a time is at most 100,000h" in result.stderr
+    assert "up to 100,000h" in result.stderr

@@ -54,9 +54,9 @@ def test_a_list_that_cannot_be_says_why(hsweep: Invoke, home: Home) -> None:
     new_study(home, "mine")
     for options, message in (
         (("--best", "0"), "0 is not in the range x>=1"),
-        (("--best", "2", "--all"), "--all lists every trial, --best some of them"),
-        (("--best", "2", "--errors"), "leave it out beside TRIAL and --errors"),
-        (("width=1 #0", "--best", "2"), "leave it out beside TRIAL and --errors"),
+        (("--best", "2", "--all"), "leave it out beside TRIAL, --all and --errors"),
+        (("--best", "2", "--errors"), "leave it out beside TRIAL, --all and --errors"),
+        (("width=1 #0", "--best", "2"), "leave it out beside TRIAL, --all and --errors"),
     ):
         refused = hsweep("show", "mine", *options)
         assert refused.exit_code == 2
