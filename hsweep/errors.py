@@ -63,11 +63,8 @@ def nearest(name: str, choices: Iterable[str]) -> list[str]:
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is none of ``choices``.
-
-    Raises:
-        UserError: naming the field, its choices and the value.
-    """
+    """Refuse a value that is none of ``choices``, with a UserError that names the field and
+    these."""
     if value not in choices:
         *most, last = map(repr, choices)
         raise UserError(f"{field} must be {', '.join(most)} or {last}, not {shown(value)}")
@@ -79,11 +76,8 @@ def is_number(value: object) -> bool:
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse a value that is not a whole number of at least ``least``.
-
-    Raises:
-        UserError: naming the field, the rule and the value.
-    """
+    """Refuse a value that is not a whole number of at least ``least``, with a UserError that names
+    the field."""
     if type(value) is not int or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
 

@@ -214,12 +214,8 @@ class StudyPaths:
         return str(folder.absolute()) if storage is None else below(storage, self.name, folder.name)
 
     def refuse_links_out(self) -> None:
-        """Refuse a study with a link that leads out of the folder of studies: files written or
-        removed there would be somebody else's.
-
-        Raises:
-            UserError: naming the link.
-        """
+        """Refuse a study with a link that leads out of the folder of studies, with UserError: files
+        written or removed there would be somebody else's."""
         inside = self.root.parent.resolve()
         below = [self.root, *self.root.iterdir()]
         for folder in (self.checkpoints, self.journal):

@@ -80,16 +80,9 @@ def redact_command(command: Sequence[str]) -> list[str]:
 
 
 def refuse_secrets(values: Iterable[object], subject: str, remedy: str) -> None:
-    """Refuse texts that surely hold a secret, where they would be recorded as they are.
-
-    Args:
-        values: to be recorded; only texts are looked at.
-        subject: the values' name in the message.
-        remedy: in the message.
-
-    Raises:
-        UserError: a value has a password or key in a URL, or is one of the environment's secrets.
-    """
+    """Refuse texts that surely hold a secret, where they would be recorded as they are: a password
+    or key in a URL, or a secret of the environment. A UserError calls them ``subject`` and ends
+    with ``remedy``; other values than texts pass."""
     secret_values = _secret_values()
     # The points of a large plan have few different ones.
     for value in dict.fromkeys(value for value in values if isinstance(value, str)):

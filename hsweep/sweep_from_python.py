@@ -44,11 +44,8 @@ class LocatedSweep:
     is_copy: bool = False
 
     def check(self, loaded: Sweep) -> None:
-        """Refuse a file that makes another sweep than the one that was given.
-
-        Raises:
-            UserError: names a field that differs.
-        """
+        """Refuse a file that makes another sweep than the one that was given, with a UserError that
+        names a field that differs."""
         if self.sweep is None:
             return
         for field in fields(Sweep):

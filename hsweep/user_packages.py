@@ -72,11 +72,8 @@ def default_folders() -> list[Path]:
 
 
 def refuse_doubles() -> None:
-    """Refuse modules that are both here and among the user's.
-
-    Raises:
-        UserError: there is one; names both files.
-    """
+    """Refuse modules that are both here and among the user's, with a UserError that names both
+    files."""
     for name in SHARED:
         here = _modules_in(ROOT / name)
         for package in _packages_of_user(name):

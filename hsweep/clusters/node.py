@@ -30,11 +30,8 @@ SECONDS_TO_END: Final = 15.0
 
 
 class RayNode:
-    """A ``ray start`` on this machine, with what its SLURM job has of it, if it is in one.
-
-    Args:
-        address: HOST:PORT of the head.
-        is_head: whether this node is the head.
+    """A ``ray start`` on this machine, with what its SLURM job has of it, if it is in one: the head
+    at HOST:PORT, or a node that joins it.
 
     Attributes:
         log: the file for what Ray prints.
@@ -135,11 +132,8 @@ def offering(paths: StudyPaths, address: str | None) -> Iterator[None]:
 
 
 def offer_of(paths: StudyPaths) -> tuple[str, str | None] | None:
-    """Return HOST:PORT of the head of a study's Ray, and its token; None where none is offered.
-
-    Raises:
-        UserError: it is for somebody else.
-    """
+    """Return HOST:PORT of the head of a study's Ray, and its token; None where none is offered,
+    UserError where it is for somebody else."""
     try:
         note = json.loads(paths.cluster.read_text("utf-8"))
         return note["address"], note["token"]

@@ -72,10 +72,7 @@ class JobRay:
 
     def start(self) -> str:
         """Start the head, and let the other nodes join it; return its address once it is up.
-
-        Raises:
-            UserError: it does not start.
-        """
+        UserError if it does not start."""
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         host = self._host()
         address = f"{host}:{free_port(host)}"
@@ -152,10 +149,7 @@ class Submissions:
 
     def submit(self, script: Path) -> str:
         """Submit a script of the folder; return the id of the job, by which it is called then.
-
-        Raises:
-            UserError: sbatch refuses it, and has said why.
-        """
+        UserError if sbatch refuses it, and has said why."""
         done = subprocess.run(
             ["sbatch", "--parsable", str(script)],
             stdin=subprocess.DEVNULL,

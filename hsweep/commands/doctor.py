@@ -222,13 +222,8 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | None = None) -> Any:
-    """Start Python with these arguments in an empty folder and return its answer.
-
-    After ``timeout`` seconds the process and its children are killed.
-
-    Raises:
-        ProbeError: it gives no answer.
-    """
+    """Start Python with these arguments in an empty folder and return its answer; ProbeError if it
+    gives none. After ``timeout`` seconds the process and its children are killed."""
     import psutil
 
     environment = {**os.environ, **(variables or {})}

@@ -143,11 +143,8 @@ def explicit_options(names: Iterable[str]) -> list[str]:
 
 
 def refuse_options(options: Iterable[str], *, but: Container[str], why: str) -> None:
-    """Refuse all options that the user gave to the running command, except those in ``but``.
-
-    Raises:
-        UserError: with the option and ``why`` it cannot be used.
-    """
+    """Refuse all options that the user gave to the running command, except those in ``but``: a
+    UserError says of the first ``why``."""
     context = click.get_current_context()
     flags = {param.name: param.opts[0] for param in context.command.get_params(context)}
     for name in explicit_options(options):

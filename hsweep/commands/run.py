@@ -143,11 +143,8 @@ def _run_missing(
     dry_run: bool,
 ) -> None:
     """Run the trials that the analysis of a study lists as missing, or ``more_seeds`` further seeds
-    of each ``--point``, and answer its question again.
-
-    Raises:
-        UserError: a study of another sweep or request, or one that is running.
-    """
+    of each ``--point``, and answer its question again; UserError for a study of another sweep or
+    request, or one that is running."""
     from analysis.ask import answer_study
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences

@@ -27,12 +27,8 @@ def has_field(value: Any, name: str) -> bool:
 def replacements(
     value: Any, chosen: Mapping[str, Sequence[AxisValue]], *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return new values for fields of a dataclass, by the names of the fields.
-
-    Args:
-        value: has fields of the same kinds, perhaps with other values.
-        chosen: the values of each field, as they were typed.
-        prefix: of the names in an error.
+    """Return new values for fields of a dataclass, by the names of the fields, from the values that
+    were typed; ``prefix`` goes before the names in an error.
 
     Raises:
         UserError: several values for a field that takes one, or a word for a truth value.

@@ -72,11 +72,7 @@ def model_name(model: Any) -> str:
 
 
 def note_as_new(module: "nn.Module") -> None:
-    """Refuse a module that a model function has returned before.
-
-    Raises:
-        UserError: two trials would share its weights.
-    """
+    """Refuse a module that a model function has returned before, with UserError."""
     if _BUILT.get(id(module)) is module:
         raise UserError(
             f"the sweep's model function returned the same {type(module).__name__} twice, whose "
@@ -94,11 +90,7 @@ def is_module(value: Any) -> bool:
 
 
 def check_function(function: Any) -> None:
-    """Refuse a model function whose code cannot be found.
-
-    Raises:
-        UserError: it is no function, class or ``functools.partial`` of one.
-    """
+    """Refuse a model function whose code cannot be found, with UserError."""
     while isinstance(function, partial):
         function = function.func
     if not isinstance(function, FunctionType | type):

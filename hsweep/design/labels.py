@@ -52,12 +52,8 @@ def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 class TrialLabels:
-    """Trials of one study in words: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``.
-
-    Args:
-        points: of all its trials.
-        amounts: of all their budgets.
-    """
+    """Trials of one study in words, by all its points and budgets: ``heads=2 #0``, on a ladder
+    ``heads=2 #0 at 38``."""
 
     def __init__(self, points: Iterable[Mapping[str, Any]], amounts: Iterable[int]) -> None:
         self._varying = varying_axes(points)

@@ -496,11 +496,8 @@ class Mapped(Space):
         return replace(self, inner=self.inner.override(axis, values))
 
     def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the point that a point of the inner space is mapped to; None if it is excluded.
-
-        Raises:
-            UserError: the function, which may do anything, has failed or tried to end the process.
-        """
+        """Return the point that a point of the inner space is mapped to, None if it is excluded;
+        UserError if the function, which may do anything, fails or tries to end the process."""
         try:
             result = self.function(Point(point))
             if self.name:

@@ -475,12 +475,8 @@ class Sweep:
         return replace(self, **changes)
 
     def _owner_of(self, name: str) -> str:
-        """Return the field of which a setting changes a part; ``sweep`` for a setting that is a
-        whole field.
-
-        Raises:
-            UserError: an unknown name.
-        """
+        """Return the field of which a setting changes a part, ``sweep`` for a setting that is a
+        whole field; UserError for an unknown name."""
         owners = {**_OWNERS, self.budget.unit: "budget"}
         if not self.search.lists_points:
             owners["num_points"] = "search"

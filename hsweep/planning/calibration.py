@@ -23,12 +23,8 @@ Samples = list[list[float]]
 
 
 class Calibration:
-    """Durations of finished trials, by kind of training.
-
-    Args:
-        path: the file; it may be missing.
-        hardware: a description of the machine; speeds of another do not count.
-    """
+    """Durations of finished trials, by kind of training, in a file that may be missing; those of
+    other hardware do not count."""
 
     def __init__(self, path: Path, hardware: Mapping[str, Any]) -> None:
         self._path = path

@@ -182,22 +182,15 @@ def _origin(code: "tuple[tuple[str, Code], ...]") -> str:
 
 
 def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
-    """Return the code and the versions that trained a trial, as JSON in one form.
-
-    Args:
-        code: digest of the code, by the parts of a key.
-        versions: of Python and of the installed packages that compute.
-    """
+    """Return the code that trained a trial, digests by the parts of a key, and the versions of
+    Python and of the packages that compute, as JSON in one form."""
     content = {"code": dict(code), "versions": dict(versions)}
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def versions_of(libraries: Collection[str]) -> dict[str, str]:
-    """Return the versions of packages that compute, by their names, and Python's without its patch.
-
-    Args:
-        libraries: import names of installed packages, beside those that always compute.
-    """
+    """Return the versions of packages that compute, by their names, and Python's without its patch:
+    of those that always do and of ``libraries``, by import names."""
     names = {name for library in libraries for name in _packages(library)}
     by_name = {name: version_of(name) for name in sorted({*_COMPUTE, *names})}
     python = ".".join(map(str, sys.version_info[:2]))

@@ -29,25 +29,16 @@ class Prepared:
 
 
 def prepare(sweep_file: Path, options: SweepOptions, *, siblings: Path | None = None) -> Prepared:
-    """Load a sweep file and plan its trials.
-
-    Raises:
-        UserError: the file, the preset, the settings or the plan cannot be used.
-    """
+    """Load a sweep file and plan its trials; UserError if the file or what ``planned`` takes cannot
+    be used."""
     return planned(loaded_sweep(sweep_file, siblings), options)
 
 
 def planned(
     loaded: LoadedSweep, options: SweepOptions, *, accepted: Accepted | None = None
 ) -> Prepared:
-    """Plan the trials of a sweep.
-
-    Args:
-        accepted: code that is taken for other code.
-
-    Raises:
-        UserError: anything about the preset, the settings or the plan.
-    """
+    """Plan the trials of a sweep, with code that is ``accepted`` for other code; UserError if the
+    preset, the settings or the plan cannot be used."""
     # Standard output is for what was asked for: what a sweep prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
         plan = make_plan(
@@ -86,11 +77,7 @@ def recorded_options(manifest: Manifest) -> SweepOptions:
 
 def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
     """Import a sweep file, which may import the modules in ``siblings``, by default those beside
-    it; a study's own copy those beside the original.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
+    it; a study's own copy those beside the original. UserError if it cannot be loaded."""
     own_folders: Iterable[Path] = ()
     # What is no file, such as a link that leads to itself, is refused by the loader.
     if sweep_file.is_file():
@@ -107,11 +94,8 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
 
 
 def own_sweep(study: StudyFolder) -> LoadedSweep:
-    """Import a study's own sweep file, so that its classes and those beside the original are there.
-
-    Raises:
-        UserError: it can no longer be loaded.
-    """
+    """Import a study's own sweep file, so that its classes and those beside the original are there;
+    UserError if it can no longer be loaded."""
     return loaded_sweep(study.sweep_file())
 
 

@@ -167,14 +167,9 @@ def compare(
     files: Files = lambda _digest: None,
     continuation: Callable[[Trial], Continuation | None] = lambda _trial: None,
 ) -> Revision:
-    """Compare a plan with the record, orphaned trials included, by the trials' keys.
-
-    Args:
-        plan: all trials that the study shall have.
-        rows: the record.
-        files: behind digests of code on record.
-        continuation: finds what a new trial can go on from.
-    """
+    """Compare a plan with the record, orphaned trials included, by the trials' keys; ``files`` are
+    those behind digests of code on record, ``continuation`` finds what a new trial can go on
+    from."""
     planned = {trial.key for trial in plan.trials}
     recorded = {row.key for row in rows}
     present = [row for row in rows if not row.orphaned]

@@ -107,11 +107,8 @@ def _attempted(
 
 
 def check_kinds(**values: Any) -> None:
-    """Refuse values of a wrong type from a sweep's functions.
-
-    Raises:
-        UserError: names the type that it must be.
-    """
+    """Refuse values of a wrong type from a sweep's functions, with a UserError that names the right
+    one."""
     for part, value in values.items():
         kinds, is_a = _KINDS[part]
         if isinstance(value, type) or not isinstance(value, kinds):
@@ -294,14 +291,11 @@ def _check_layers(model: AnyModelConfig) -> None:
 
 
 def model_at(value: Any, point: Point, task: Any) -> Any:
-    """Return a sweep's model at a point; a module that its function builds as a ``FunctionModel``.
+    """Return a sweep's ``model`` at a point; a module that its function builds as a
+    ``FunctionModel``, with the cost of a forward pass over what ``task`` gives as
+    ``example_input``.
 
     The module is built on torch's meta device where that works, without memory for its weights.
-
-    Args:
-        value: the sweep's ``model``.
-        point: where.
-        task: that the model learns; its ``example_input`` tells what a forward pass costs.
 
     Raises:
         UserError: a module in place of a function, or a function whose code cannot be found.

@@ -225,11 +225,8 @@ def _position(connection: sqlite3.Connection) -> tuple[int, int, int, str]:
 
 
 def _fault(path: Path, log: Log) -> str:
-    """Return why the index at a path cannot be used, empty if it can.
-
-    Raises:
-        sqlite3.Error: the file cannot be read here.
-    """
+    """Return why the index at a path cannot be used, empty if it can; sqlite3.Error if the file
+    cannot be read here."""
     if not path.exists():
         return _MISSING
     with contextlib.closing(_connect(path, "mode=rw")) as connection:

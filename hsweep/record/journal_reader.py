@@ -49,12 +49,9 @@ _LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 
 
 class JournalReader:
-    """The record of a study, read from its index, also beside a running driver.
+    """The record of a study, read from the index of its log, also beside a running driver.
 
     Every method reads up to the present end of the log, except within a `snapshot`.
-
-    Args:
-        folder: of the log.
 
     Raises:
         UserError: the log is missing, or the record cannot be read here.

@@ -191,11 +191,7 @@ class Log:
         return line is not None and (line.start, line.end, line.checksum) == (start, end, checksum)
 
     def refuse_lost(self) -> None:
-        """Refuse a log of which no whole line is left.
-
-        Raises:
-            UserError: naming it.
-        """
+        """Refuse a log of which no whole line is left, with UserError."""
         kinds = {(line.is_head, line.entries is None) for line in self.lines()}
         if (False, False) not in kinds and kinds != {(True, False)}:
             raise unreadable(self.folder, "it holds no whole line")

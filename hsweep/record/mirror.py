@@ -263,11 +263,8 @@ class Mirror:
 def mirroring(
     study: StudyFolder, journal: Journal, code: Mapping[str, Path], console: Console
 ) -> Iterator[None]:
-    """Copy a study into its storage within this context; without a storage do nothing.
-
-    Raises:
-        FencedError: another process goes on with the copy.
-    """
+    """Copy a study into its storage within this context; without a storage do nothing. FencedError
+    if another process goes on with the copy."""
     if study.manifest.storage is None or journal.lease is None:
         yield
         return

@@ -32,11 +32,8 @@ def loss_lines(paths: StudyPaths) -> list[str]:
 
 
 def remove(paths: StudyPaths) -> None:
-    """Remove a study: its folder and its files in the storage.
-
-    Raises:
-        UserError: it is running, or a part cannot be removed.
-    """
+    """Remove a study: its folder and its files in the storage; UserError if it is running, or a
+    part cannot be removed."""
     # Under a name that no study can have, so that a kill leaves none half removed.
     trash = paths.root.with_name(f".{paths.name}.removed")
     try:

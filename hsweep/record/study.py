@@ -218,11 +218,8 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def final_weights(self, *, with_files: bool) -> Iterator[list[FinalWeights]]:
-        """Yield the final weights that are kept, ``with_files`` on this machine.
-
-        Raises:
-            StorageError: the storage cannot be read.
-        """
+        """Yield the final weights that are kept, ``with_files`` on this machine; StorageError if
+        the storage cannot be read."""
         folder = self.weights()
         with self.journal() as journal:
             trials = self.kept_weights(journal).trials if self.may_have_weights else ()
@@ -237,12 +234,9 @@ class StudyFolder:
             yield weights
 
     def trial_named(self, name: str, *, orphaned: bool = False) -> TrialRow:
-        """Return the trial whose label or key is ``name``, or whose key begins with it;
-        ``orphaned`` includes trials that are no longer part of the study.
-
-        Raises:
-            UserError: there is no such trial, or there are several.
-        """
+        """Return the trial whose label or key is ``name``, or whose key begins with it,
+        ``orphaned`` also among those that are no longer part of the study; UserError if there is
+        none, or several."""
         with self.journal() as journal:
             rows = journal.trials(orphaned=orphaned)
         labels = labels_of(rows)

@@ -82,13 +82,8 @@ def remarks(
     noted: Iterable[LogRow] = (),
     varying: tuple[str, ...] | None = None,
 ) -> list[Remark]:
-    """Return remarks on a study's trials, losses first; none where all went as planned.
-
-    Args:
-        rows: the trials.
-        noted: their reports with a note, in the record's order.
-        varying: the axes that name a point.
-    """
+    """Return remarks on a study's trials, losses first; none where all went as planned. ``noted``
+    are the reports with a note, ``varying`` the axes that name a point."""
     rows = list(rows)
     shapes = {id(row): point_label(row.point, varying) for row in rows}
     sizes = Counter(shapes[id(row)] for row in rows if row.status != TrialStatus.PLANNED)
@@ -304,13 +299,8 @@ def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
 
 
 def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int) -> list[str]:
-    """Return in words how many trials a study has, and how many were not needed.
-
-    Args:
-        trials: of one study.
-        manifest: of it.
-        runs: trials that will have been started when the study is complete.
-    """
+    """Return in words how many trials a study has, and how many were not needed; ``runs`` will have
+    been started when it is complete."""
     scouts, unit = manifest.scouts, str(manifest.budget["unit"])
     size = Size.of(trials, manifest.question or {}, scouts)
     lines = []

@@ -131,10 +131,6 @@ class WeightsKeeper:
 
     What stays follows from the record's values alone, in whatever order trials end and however
     often the study is interrupted. Weights of orphaned trials stay.
-
-    Args:
-        manifest: of the study.
-        folder: of the weights.
     """
 
     def __init__(self, manifest: Manifest, folder: WeightsFolder) -> None:
@@ -167,14 +163,8 @@ class WeightsKeeper:
         return [row for key, row in rows.items() if key not in self._kept]
 
     def kept(self, rows: Iterable[TrialRow]) -> KeptWeights:
-        """Return the trials whose weights are stored, and those whose weights are missing.
-
-        Args:
-            rows: all trials of the study, orphaned ones included.
-
-        Raises:
-            StorageError: the storage cannot be read.
-        """
+        """Return the trials whose weights are stored, and those whose weights are missing, of all
+        trials of the study, orphaned ones included; StorageError if the storage cannot be read."""
         sizes = self.folder.sizes()
         finished = [row for row in rows if row.status is TrialStatus.FINISHED]
         self._keep({row.key: row for row in finished if not row.orphaned})
