@@ -10,11 +10,8 @@ from typing import Any
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the temporary name of a file that takes the place of ``path`` when the block ends.
-
-    Raises:
-        OSError: it cannot be renamed; what was there before stays, as after any error.
-    """
+    """Yield the temporary name of a file that takes the place of ``path`` when the block ends;
+    OSError if it cannot be renamed. What was there before stays then, as after any error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

@@ -95,12 +95,10 @@ def item_text(item: Any) -> str:
 
 def options_from(values: Mapping[str, Any], *kinds: type) -> list[Any]:
     """Return an object of each class, from values that Python names by their fields: what the
-    command line takes, or the same in Python's own types.
+    command line takes, or the same in Python's own types. UserError for a name that none of them
+    has, or a value that it cannot take.
 
     Several settings are a mapping of names to one value or a list, several of anything else a list.
-
-    Raises:
-        UserError: a name that none of them has, or a value that it cannot take.
     """
     options = {option.name: option for kind in kinds for option in fields(kind)}
     for name in values:

@@ -35,11 +35,7 @@ def optuna_study(
     storage: "str | optuna.storages.BaseStorage | None" = None,
 ) -> optuna.Study:
     """Return the trials of a study, without those that were not needed, as a study of Optuna in
-    ``storage`` or in memory.
-
-    Raises:
-        UserError: the storage has a study of that name.
-    """
+    ``storage`` or in memory; UserError if the storage has a study of that name."""
     try:
         study = optuna.create_study(
             storage=storage,

@@ -27,11 +27,8 @@ def cache_folder() -> Path:
 
 def node_folder() -> Path:
     """Return the folder for files that only processes of this machine need while it is up:
-    ``HSWEEP_NODE_DIR``, or one of this user's below the folder for temporary files.
-
-    Raises:
-        UserError: it cannot be made, or is another user's.
-    """
+    ``HSWEEP_NODE_DIR``, or one of this user's below the folder for temporary files; UserError if it
+    cannot be made, or is another user's."""
     named = os.environ.get("HSWEEP_NODE_DIR")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}"
     try:

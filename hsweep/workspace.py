@@ -168,11 +168,8 @@ def shipped_sweeps() -> dict[str, Path]:
 
 def sweep_path(named: Path) -> Path:
     """Return the file that is meant by a path, or by the name of a sweep that comes with hsweep:
-    one word without an ending. No file is opened.
-
-    Raises:
-        UserError: no sweep has this name, or a file beside has it too.
-    """
+    one word without an ending. No file is opened. UserError if no sweep has this name, or a file
+    beside has it too."""
     if len(named.parts) != 1 or named.suffix or named.is_file() or named.name in ("", ".."):
         return named
     name, local = named.name, named.with_suffix(".py")

@@ -38,11 +38,8 @@ class Job:
 
 @functools.cache
 def this_job() -> Job | None:
-    """Return the job that this process is part of; None outside one.
-
-    Raises:
-        UserError: this machine is none of its nodes, or the others cannot be reached.
-    """
+    """Return the job that this process is part of, None outside one; UserError if this machine is
+    none of its nodes, or the others cannot be reached."""
     number, node = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME")
     if not number.isdigit():
         return None

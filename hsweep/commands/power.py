@@ -21,11 +21,8 @@ def show_power(
     sweeps: int,
     as_json: bool,
 ) -> None:
-    """Print how likely a planned sweep is to answer its question, and which size would be enough.
-
-    Raises:
-        UserError: a sweep without a question, or a study that asks another one.
-    """
+    """Print how likely a planned sweep is to answer its question, and which size would be enough;
+    UserError for a sweep without a question, or a study that asks another one."""
     from analysis.questions.power.text import (
         lean_power_sentence,
         lean_power_table,

@@ -175,11 +175,7 @@ def as_choice(values: Sequence[AxisValue] | AxisValue | ValueList) -> ValueList:
 
 
 def as_value(value: Any) -> AxisValue:
-    """Return one value as plain Python.
-
-    Raises:
-        UserError: a value that no axis can take.
-    """
+    """Return one value as plain Python; UserError for a value that no axis can take."""
     plain = _plain(value)
     _check(plain)
     return plain

@@ -130,12 +130,8 @@ class Asha:
     def stratum(
         self, point: Mapping[str, Any], num_params: int | None, nuisance: Sequence[str] = ()
     ) -> str:
-        """Return the label of the group a trial competes in.
-
-        Args:
-            point: its axis values.
-            num_params: of its model.
-            nuisance: axes in which alone those differ that ``scouts`` compete with.
+        """Return the label of the group a trial competes in, by its axis values and the parameters
+        of its model; ``scouts`` compete with those that differ in the ``nuisance`` axes alone.
 
         Raises:
             UserError: a stratum axis that the space does not have, or a band of sizes where the

@@ -117,11 +117,8 @@ class Space(ABC):
 
     @abstractmethod
     def override(self, axis: str, values: Sequence[AxisValue]) -> "Space":
-        """Return the same space with other values on one axis.
-
-        Raises:
-            UserError: an axis the space does not have, or one that cannot take these values.
-        """
+        """Return the same space with other values on one axis; UserError for an axis the space does
+        not have, or one that cannot take these values."""
 
     def _most_points(self) -> float:
         """Return the number of combinations of axis values, infinity for an infinite space."""

@@ -204,15 +204,12 @@ class Sweep:
     def __post_init__(self) -> None:
         check_study_name(self.name)
         self._check_fields()
-        reserved = RESERVED_AXES & set(self.space.axes)
-        if reserved:
-            raise UserError(
-                f"axis name {min(reserved)!r} has a meaning of its own in tables; choose another "
-                "(several seeds of each point: replicates=)"
-            )
-        for axis in self.space.axes if self.probe is not None else ():
-            if is_probed(axis):
-                raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
+        for axis in self.space.axes:
+            if axis in RESERVED_AXES or (self.probe is not None and is_probed(axis)):
+                raise UserError(
+                    f"axis name {axis!r} has a meaning of its own in tables; choose another "
+                    "(several seeds of each point: replicates=)"
+                )
         self._check_training()
         if self.search.also and self.early_stopping is not None:
             raise UserError(
@@ -310,15 +307,11 @@ class Sweep:
                     )
             return
         named = [name for name in ("task", "model", "probe") if getattr(self, name) is not None]
-        if self.recipe != Recipe():
-            named.append("recipe")
+        named += ["recipe"] if self.recipe != Recipe() else []
+        named += ["train_metrics"] if self.train_metrics != "last" else []
         if named:
             raise UserError(
                 f"train=... is all of the training, so {listed(named)} cannot be given beside it"
-            )
-        if self.train_metrics != "last":
-            raise UserError(
-                "training of your own reports what it measures; leave train_metrics out"
             )
         if not (self.describe is None or callable(self.describe)):
             raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
@@ -338,11 +331,8 @@ class Sweep:
         self.user_training()
 
     def user_training(self) -> UserTraining:
-        """Return the user's training as a task.
-
-        Raises:
-            UserError: ``train`` is neither a function nor a command.
-        """
+        """Return the user's training as a task; UserError if ``train`` is neither a function nor a
+        command."""
         assert self.train is not None
         declared = {metric.name: metric for metric in self.metrics}
         deciding = declared.pop(self.metric, None) or self._undeclared_metric()
@@ -426,11 +416,8 @@ class Sweep:
         return replace(self, question=question, early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
-        """Return the variant called ``name`` (None: the default, ``quick``).
-
-        Raises:
-            UserError: no such variant.
-        """
+        """Return the variant called ``name`` (None: the default, ``quick``); UserError if there is
+        none."""
         name = DEFAULT_PRESET if name is None else name
         if name == DEFAULT_PRESET and name not in self.presets:
             return self
@@ -442,11 +429,7 @@ class Sweep:
         """Return the sweep with the settings of ``--set NAME=VALUE`` replaced, all at once, since
         some values are valid only together: axes, the budget, fields of the recipe (``recipe.lr``)
         or of the question (``margin``), resources, and the like. If a name comes twice, the last
-        value counts.
-
-        Raises:
-            UserError: an unknown name, or values it cannot take.
-        """
+        value counts. UserError for an unknown name, or values it cannot take."""
         space = self.space
         groups: dict[str, dict[str, Sequence[AxisValue]]] = defaultdict(dict)
         for name, values in settings:
@@ -501,13 +484,9 @@ class Sweep:
         raise unknown_name("setting", name, names, unlisted=of_recipe)
 
     def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
-        """Return the sweep restricted to the points that have all the values of one of ``points``.
-
-        Without ``points`` it is not restricted.
-
-        Raises:
-            UserError: an axis the space does not have, or values that none of its points has.
-        """
+        """Return the sweep restricted to the points that have all the values of one of ``points``,
+        if there are any; UserError for an axis the space does not have, or values that none of its
+        points has."""
         if not points:
             return self
         for selection in points:

@@ -44,11 +44,7 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
 
 
 def fields_in(template: str) -> set[str]:
-    """Return the names of a template's fields.
-
-    Raises:
-        UserError: no command line.
-    """
+    """Return the names of a template's fields; UserError if it is no command line."""
     return {
         name for part in _split(template) for _, name, _, _ in _pieces(part) if name is not None
     }

@@ -92,13 +92,11 @@ class Extension:
 def plan_extension(
     plan: Plan, recorded: Sequence[TrialRow], missing_runs: Iterable[Missing]
 ) -> Extension:
-    """Find trials for the missing runs of every cell.
+    """Find trials for the missing runs of every cell; UserError if the study's trials are proposed
+    one by one, so that no cell can be filled.
 
     If a cell has several points (competing settings), each point gets that number of runs, so that
     every cell has the same choice. ``plan`` holds earlier extensions, too.
-
-    Raises:
-        UserError: the study's trials are proposed one by one, so no cell can be filled.
     """
     if plan.is_adaptive:
         raise UserError(

@@ -111,11 +111,8 @@ def _field_names(kind: Hashable, for_key: bool) -> tuple[str, ...] | None:
 
 
 def content_hash(value: Any, *, for_key: bool = False) -> str:
-    """Return 20 hexadecimal digits of the description of ``value``.
-
-    Raises:
-        UserError: a part with no content to compare, or a number that is not finite.
-    """
+    """Return 20 hexadecimal digits of the description of ``value``; UserError for a part with no
+    content to compare, or a number that is not finite."""
     try:
         text = _ONE_FORM.encode(describe(value, for_key=for_key))
     except UserError:

@@ -22,11 +22,8 @@ LIMITED: Final = {
 
 
 def violation(limits: Limits, costs: Mapping[str, int]) -> str:
-    """Return the limit that a trial exceeds, in words; empty if it exceeds no limit.
-
-    Raises:
-        UserError: a limit on a quantity that is unknown for the trial.
-    """
+    """Return the limit that a trial exceeds, in words, empty if it exceeds none; UserError for a
+    limit on a quantity that is unknown for the trial."""
     for name, bound in limits.items():
         if bound is None:
             continue

@@ -195,11 +195,8 @@ class Planner:
         amounts: Iterable[int] | None = None,
     ) -> list[Trial]:
         """Add and return the trials of one point, one for each replicate and each budget (the
-        sweep's by default) and without duplicates; an empty list if the point is skipped.
-
-        Raises:
-            UserError: the sweep's own functions cannot be used.
-        """
+        sweep's by default) and without duplicates; an empty list if the point is skipped. UserError
+        if the sweep's own functions cannot be used."""
         try:
             first = self._any_trial(point)
         except ImpossiblePointError as impossible:
@@ -438,11 +435,8 @@ def make_plan(
     sweep_module: str = "",
     accepted: Accepted | None = None,
 ) -> Plan:
-    """Plan every trial of a sweep's variant.
-
-    Raises:
-        UserError: the space or the sweep's functions cannot be used, or no trial is left.
-    """
+    """Plan every trial of a sweep's variant; UserError if the space or the sweep's functions cannot
+    be used, or no trial is left."""
     sweep = sweep.with_tuned_axes()
     if sweep.search.method == "optuna":
         sweep.search.check_sampler(sweep.space)

@@ -157,11 +157,7 @@ class Lease:
 
     def check(self, *, at_once: bool = False) -> None:
         """Make sure that the study is still this process's: where another may have taken it since
-        the last sign of life, or ``at_once``.
-
-        Raises:
-            FencedError: another process has taken the study.
-        """
+        the last sign of life, or ``at_once``; FencedError if one has."""
         if at_once or self._end or _boot_time() - self._last_beat > LEASE_SECONDS / 2:
             self._look()
 
@@ -194,11 +190,8 @@ class Lease:
 
 @contextlib.contextmanager
 def holding(paths: StudyPaths) -> Iterator[Lease]:
-    """Hold a study for this process.
-
-    Raises:
-        UserError: another process holds it, or the study's folder cannot be written to.
-    """
+    """Hold a study for this process; UserError if another process holds it, or the study's folder
+    cannot be written to."""
     last, holder = segment_files(paths.journal)[-1:], Holder.this_process()
     refuse_held(paths)
     number = int(last[0].stem) + 1 if last else 1

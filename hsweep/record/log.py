@@ -161,10 +161,7 @@ class Log:
 
     def append(self, entries: Sequence[Entry], end: int) -> int:
         """Write a line behind position ``end``, where the log ends; return where it ends then.
-
-        Raises:
-            OSError: it cannot be written; what was written of it is taken back, if it can be.
-        """
+        OSError if it cannot be written; what was written of it is taken back, if it can be."""
         segment = self._segments[-1]
         line = _encoded(_encode(entries).encode())
         try:

@@ -295,11 +295,8 @@ def mirror_line(paths: StudyPaths) -> str:
 
 def copied_home(storage: str, name: str) -> Home:
     """Return a home on this machine's disk with the study of this name as it is in a storage: its
-    record, of which what is new is fetched, without checkpoints and weights.
-
-    Raises:
-        UserError: there is no such study, or it cannot be read.
-    """
+    record, of which what is new is fetched, without checkpoints and weights. UserError if there is
+    no such study, or it cannot be read."""
     home = Home(node_folder() / "mirrors" / hashlib.sha256(storage.encode()).hexdigest()[:12])
     paths = home.study(name)
     with _as_user_errors():
@@ -326,11 +323,8 @@ def stored_studies(storage: str) -> list[dict[str, Any]]:
 
 def bring(storage: str, name: str, home: Home) -> StudyFolder:
     """Bring a study from its copy in a storage into a home, to go on with it there; where the home
-    has it, what the home lacks.
-
-    Raises:
-        UserError: there is no such study, it cannot be read, or a living process runs it.
-    """
+    has it, what the home lacks. UserError if there is no such study, it cannot be read, or a living
+    process runs it."""
     copy, store = copied_home(storage, name).study(name), _store(storage, name)
 
     def refresh() -> None:

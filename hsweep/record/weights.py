@@ -76,14 +76,8 @@ def header_of(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FinalWeights:
-    """The final weights of a trial that are kept.
-
-    Attributes:
-        key: the trial's key.
-        name: of the file.
-        location: path or URI of the file.
-        file: the same on this machine; None where nothing reads it.
-    """
+    """The final weights of a trial that are kept: its key, the name and the path or URI of the
+    file, and ``file``, the same on this machine; None where nothing reads it."""
 
     key: str
     name: str

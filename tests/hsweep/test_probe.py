@@ -150,7 +150,7 @@ class TestSweeps:
     def test_an_axis_cannot_have_the_name_of_what_it_measures(self, name: str) -> None:
         space = grid(heads=[1]) * grid(**{name: [1, 2]})
         assert attentive_sweep(space=space).probe is None
-        with pytest.raises(UserError, match=f"{name!r} is also what the probe measures"):
+        with pytest.raises(UserError, match=f"{name!r} has a meaning of its own in tables"):
             attentive_sweep(space=space, probe=PROBE)
 
     def test_neither_can_a_metric_of_the_task(self) -> None:
