@@ -88,11 +88,13 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # a mistake in its class is not the one to report
         return f"a {type(value).__name__}"
-    text = " ".join(text.split())
-    if len(text) <= _MAX_QUOTED:
-        return text
-    half = _MAX_QUOTED // 2
-    return f"{text[:half]} ... {text[-half:]}"
+    return without_middle(" ".join(text.split()), _MAX_QUOTED)
+
+
+def without_middle(text: str, longest: int) -> str:
+    """Return a text, without its middle where it is longer than that."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def format_error(error: BaseException) -> str:

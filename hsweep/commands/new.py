@@ -47,11 +47,8 @@ def new(file: Path, kind: str | None) -> None:
     for path, template in templates.items():
         text = (_TEMPLATES / template).read_text("utf-8").replace("SWEEP_NAME", name)
         text = text.replace("SWEEP_FILE", file.name).replace("SCRIPT_FILE", script.name)
-        try:
-            with path.open("x", encoding="utf-8") as stream:
-                stream.write(text)
-        except FileExistsError:
-            raise UserError(f"{path} has just been written by something else; look at it") from None
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
     names = " and ".join(map(str, templates))
     click.echo(
         f"{names} {'are' if len(templates) > 1 else 'is'} written; try it, then make it yours:"

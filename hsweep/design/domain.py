@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -41,13 +42,11 @@ class ValueList:
     def __post_init__(self) -> None:
         if not self.values:
             raise UserError("an axis needs at least one value, got an empty list")
-        seen: set[tuple[str, AxisValue]] = set()
         for value in self.values:
             _check(value)
-            identity = (type(value).__name__, value)
-            if identity in seen:
+        for (_, value), number in Counter((type(value), value) for value in self.values).items():
+            if number > 1:
                 raise UserError(f"axis value {shown(value)} is listed twice; list it once")
-            seen.add(identity)
 
     def finite(self) -> tuple[AxisValue, ...]:
         return self.values

@@ -11,6 +11,7 @@ import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
@@ -298,11 +299,8 @@ class Axes(Space):
         return {name: values[prefix + name] for name, _ in self.domains}
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
-        points: list[dict[str, Any]] = [{}]
-        for name, domain in self.domains:
-            values = domain.finite() or ()
-            points = [{**point, name: value} for point in points for value in values]
-        return iter(points)
+        values = (domain.finite() or () for _, domain in self.domains)
+        return (dict(zip(self.axes, row, strict=True)) for row in itertools.product(*values))
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         _require_axis(self, axis)
@@ -321,12 +319,10 @@ class Zipped(Space):
 
     def __post_init__(self) -> None:
         Axes(tuple((name, ValueList((None,))) for name in self.names))
-        seen: set[tuple[AxisValue, ...]] = set()
-        for row in self.rows:
-            if row in seen:
+        for row, number in Counter(self.rows).items():
+            if number > 1:
                 combination = dict(zip(self.names, row, strict=True))
                 raise UserError(f"the zipped combination {shown(combination)} is listed twice")
-            seen.add(row)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -437,13 +433,8 @@ class Union(_Pair):
         return self.left._most_points() + self.right._most_points()
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
-        seen = set()
-        for side in (self.left, self.right):
-            for values in side._enumerate():
-                point = Point(values)
-                if point not in seen:
-                    seen.add(point)
-                    yield values
+        points = map(Point, itertools.chain(self.left._enumerate(), self.right._enumerate()))
+        return map(dict, dict.fromkeys(points))
 
 
 @dataclass(frozen=True)

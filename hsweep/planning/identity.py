@@ -13,7 +13,7 @@ import hashlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
@@ -175,7 +175,10 @@ def _origin(code: "tuple[tuple[str, Code], ...]") -> str:
     libraries = {
         name for part, source in code if part != "training_code" for name in source.libraries
     }
-    return origin_text({part: source.digest for part, source in code}, versions_of(libraries))
+    names = {*_COMPUTE, *(name for library in libraries for name in _packages(library))}
+    versions = {name: text for name in names if (text := version_of(name))}
+    versions["python"] = ".".join(map(str, sys.version_info[:2]))
+    return origin_text({part: source.digest for part, source in code}, versions)
 
 
 def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
@@ -183,15 +186,6 @@ def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
     Python and of the packages that compute, as JSON in one form."""
     content = {"code": dict(code), "versions": dict(versions)}
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
-
-
-def versions_of(libraries: Collection[str]) -> dict[str, str]:
-    """Return the versions of packages that compute, by their names, and Python's without its patch:
-    of those that always do and of ``libraries``, by import names."""
-    names = {name for library in libraries for name in _packages(library)}
-    by_name = {name: version_of(name) for name in sorted({*_COMPUTE, *names})}
-    python = ".".join(map(str, sys.version_info[:2]))
-    return {"python": python, **{name: text for name, text in by_name.items() if text}}
 
 
 def differing(mine: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

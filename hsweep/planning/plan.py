@@ -43,9 +43,9 @@ from tasks.base import DataError, Learnable
 _MAX_CHECKED_BUILDS: Final = 300
 _MAX_HASHES: Final = 256
 _BUILT: Final = ("model", "task")
-UNREAD_DATA: Final = "unread"
-"""Combinations that are looked at, and values of one axis."""
+_UNREAD: Final = "unread"
 _MAX_LOOKED_AT: Final = 1_000_000
+"""Trials of all points, of which doubles and limits may leave few."""
 MAX_TRIALS: Final = 100_000
 """The most trials of a study; a plan with more comes from a typing error."""
 
@@ -240,7 +240,8 @@ class Planner:
         task, model, recipe, resources, counts, memory = setup
         sweep = with_deciding_metric(self.sweep, task)
         self._plan = replace(self._plan, sweep=sweep)
-        self._compute_once(("metrics", self._hash_of(task)), lambda: self._check_metrics(task))
+        check = partial(check_metrics, task, sweep)
+        self._compute_once(("metrics", self._hash_of(task)), lambda: self._with_data(check, None))
         parts, origin = call_user_code(
             "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
         )
@@ -275,11 +276,14 @@ class Planner:
             )
         return trial
 
-    def _check_metrics(self, task: Learnable) -> None:
+    def _with_data(self, work: Callable[[], T], otherwise: T) -> T:
+        """Return the result of ``work``; ``otherwise``, with the reason in the plan, where the data
+        that it depends on cannot be read."""
         try:
-            check_metrics(task, self.sweep)
-        except DataError as error:  # what is measured depends on data that are not there
+            return work()
+        except DataError as error:
             self._data_problems[str(error)] = None
+            return otherwise
 
     def _trained_by_loop(self, point: Point) -> _Setup:
         """Return the setup of a point that this project's loop trains."""
@@ -327,7 +331,9 @@ class Planner:
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
         training: UserTraining = self._compute_once("user training", sweep.user_training)
-        counts, memory = described_cost(sweep.describe, point) if sweep.describe else (None, None)
+        counts, memory = None, None
+        if (describe := sweep.describe) is not None:
+            counts, memory = evaluated("describe", lambda at: described_cost(describe(at)), point)
         check_kinds(resources=resources)
         if isinstance(training.train, Command) and resources.spread:
             raise UserError(
@@ -373,7 +379,8 @@ class Planner:
             code["training_code"] = training_code()
         hashed = partial(self._hash_of, for_key=True)
         data = ("data", self._hash_of(task))
-        fingerprint = self._compute_once(data, lambda: self._fingerprint_of(task))
+        read = partial(call_user_code, "task", task.fingerprint)
+        fingerprint = self._compute_once(data, lambda: self._with_data(read, _UNREAD))
         return parts_of(content, code, fingerprint, hashed)
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
@@ -384,13 +391,6 @@ class Planner:
             self._num_builds += 1
             count_model(checked_build, model)
         return count_model(counts_of, model)
-
-    def _fingerprint_of(self, task: Learnable) -> str:
-        try:
-            return call_user_code("task", task.fingerprint)
-        except DataError as error:
-            self._data_problems[str(error)] = None
-            return UNREAD_DATA
 
     def _compute_once(self, name: Hashable, work: Callable[[], T]) -> T:
         """Return the result of ``work``, computed once for each ``name`` and then remembered."""

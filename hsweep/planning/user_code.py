@@ -177,18 +177,9 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
                 raise UserError(f"{metric} has the name of {what}; call one of them otherwise")
 
 
-def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Counts, int | None]:
-    """Return the counts and the training memory (bytes; None: not known) of a point, by a sweep's
-    ``describe``.
-
-    Raises:
-        ImpossiblePointError: it raised ValueError.
-        UserError: it failed otherwise, or returned something else.
-    """
-    return evaluated("describe", lambda _: _cost_of(describe(point)), point)  # type: ignore[no-any-return]
-
-
-def _cost_of(description: Any) -> tuple[Counts, int | None]:
+def described_cost(description: Any) -> tuple[Counts, int | None]:
+    """Return the counts and the training memory (bytes; None: not known) that a sweep's
+    ``describe`` returned; UserError if it returned something else."""
     if isinstance(description, Counts):
         return description, None
     if isinstance(description, (ModelConfig, TraceableConfig)):
@@ -226,8 +217,8 @@ def with_task_settings(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
         UserError: the task has no such setting.
         ValueError: the task refuses the value.
     """
-    values = {name: getattr(recipe, name) for name in _OF_TASKS}
-    values = {name: value for name, value in values.items() if value is not None}
+    settings = ((name, getattr(recipe, name)) for name in _OF_TASKS)
+    values = {name: value for name, value in settings if value is not None}
     if not values:
         return task, recipe
     has: list[str] = [field.name for field in fields(task)] if is_dataclass(task) else []

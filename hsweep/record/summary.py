@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from hsweep.design.labels import first_of, listed, point_label, unit_word
 from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import without_middle
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import LogRow, TrialRow
 
@@ -170,11 +171,7 @@ def first_line(reason: str) -> str:
 
     A very long line loses its middle: an error says what it is first and where it happened last.
     """
-    line = reason.strip().partition("\n")[0].strip()
-    if len(line) <= _MAX_REASON_LENGTH:
-        return line
-    half = _MAX_REASON_LENGTH // 2
-    return f"{line[: half - 1]}…{line[-half:]}"
+    return without_middle(reason.strip().partition("\n")[0].strip(), _MAX_REASON_LENGTH)
 
 
 def _places(numbers: "Counter[str]", sizes: "Counter[str] | None") -> str:

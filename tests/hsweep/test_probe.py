@@ -155,7 +155,7 @@ class TestSweeps:
 
     def test_neither_can_a_metric_of_the_task(self) -> None:
         assert planned(attentive_sweep(task=Clashing()))
-        with pytest.raises(UserError, match="'effective_rank' of task 'tiny' is also what"):
+        with pytest.raises(UserError, match="'effective_rank' of task 'tiny' has the name of what"):
             planned(attentive_sweep(task=Clashing(), probe=PROBE))
 
     @pytest.mark.parametrize("name", ["condition_number", layer_metric(0)])
