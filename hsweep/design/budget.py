@@ -1,9 +1,9 @@
 """The length of a trial's training, counted by this tool itself and never by calls to a
 scheduler."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Literal, get_args
 
 from hsweep.design.labels import unit_word
@@ -55,24 +55,20 @@ class Budget:
         object.__setattr__(self, "ladder", self._whole_ladder())
 
     def _whole_ladder(self) -> tuple[int, ...]:
-        if not isinstance(self.ladder, Sequence) or any(type(n) is not int for n in self.ladder):
+        rungs = tuple(self.ladder) if isinstance(self.ladder, Sequence) else (None,)
+        rungs = rungs if rungs[-1:] == (self.amount,) else (*rungs, self.amount)
+        are_whole = all(type(rung) is int for rung in rungs)
+        if not are_whole or rungs[0] < 1 or any(low >= high for low, high in pairwise(rungs)):
             raise UserError(
-                f"a ladder is a list of whole numbers of {self.unit}, not {shown(self.ladder)}"
+                f"a ladder ascends from at least 1 to the budget's {self.amount} {self.unit}, in "
+                f"whole numbers; got {shown(self.ladder)}"
             )
-        rungs = tuple(self.ladder)
-        if rungs[-1:] != (self.amount,):
-            rungs = (*rungs, self.amount)
         if len(rungs) == 1:
             return ()
         if self.unit == "seconds":
             raise UserError(
                 "a ladder counts epochs or steps: how many updates a second holds depends on the "
                 "machine, so budgets in seconds have no beginning in common"
-            )
-        if rungs[0] < 1 or any(low >= high for low, high in itertools.pairwise(rungs)):
-            raise UserError(
-                f"a ladder ascends from at least 1 to the budget's {self.amount} {self.unit}; got "
-                f"{', '.join(map(str, self.ladder))}"
             )
         return rungs
 

@@ -299,8 +299,8 @@ class Axes(Space):
         return {name: values[prefix + name] for name, _ in self.domains}
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
-        values = (domain.finite() or () for _, domain in self.domains)
-        return (dict(zip(self.axes, row, strict=True)) for row in itertools.product(*values))
+        axes, values = self.axes, (domain.finite() or () for _, domain in self.domains)
+        return (dict(zip(axes, row, strict=True)) for row in itertools.product(*values))
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         _require_axis(self, axis)

@@ -226,7 +226,9 @@ def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
     ]
     # With two such columns it is not clear which is meant.
     twice = analyze(frame.assign(other=frame["lr"]), "--kind", "transition", "--metric", "nmse")
-    assert "lr (1.0, 0.1, 0.01, ...) varies inside heads=1, seq_len=8, seed=0" in refusal(twice)
+    assert "lr (1.0, 0.1, 0.01, and 3 more) varies inside heads=1, seq_len=8, seed=0" in refusal(
+        twice
+    )
 
 
 def test_shapes_stand_at_their_best_setting_of_a_nuisance_axis(analyze: Analyze) -> None:
