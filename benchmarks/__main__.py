@@ -14,7 +14,7 @@ from benchmarks.pairs import HEADER, table_rows
 # The benchmarks of speed: each is a module with a click command named `command`, which imports
 # nothing heavy at its top. `suite` runs them in this order.
 SPEED = ("study", "overhead", "tracking", "steps", "analysis", "plan", "storage")
-COMMANDS = (*SPEED, "calibration", "adaptive", "lean")
+COMMANDS = (*SPEED, "calibration", "adaptive", "lean", "fronts")
 
 
 class _Lazy(click.Group):

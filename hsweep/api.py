@@ -11,6 +11,7 @@ from hsweep.design.question import Lean as Lean
 from hsweep.design.question import Transition as Transition
 from hsweep.design.question import lean as lean
 from hsweep.design.recipe import Recipe as Recipe
+from hsweep.design.search import find_front as find_front
 from hsweep.design.search import find_lean as find_lean
 from hsweep.design.search import find_transition as find_transition
 from hsweep.design.search import grid_search as grid_search

@@ -13,22 +13,18 @@ baseline, with which all are compared, has more. After each of these looks
 Where none is left that could be established, those that have left go on if all of them may be shown
 to be worse by more than the margin, again by Holm and with alpha divided over the looks.
 
-Each shape has its own seed variance (Welch). Few seeds measure it badly, so it is moderated by that
-of all shapes, which counts for no more degrees of freedom than shapes whose standard deviations
-differ by half leave it (Smyth 2004).
+The differences are those of `analysis.adaptive.looks`.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
-import numpy as np
 from scipy import special
 
+from analysis.adaptive.looks import Looks, Run
 from analysis.adaptive.rounds import Design, Round
-from analysis.statistics.moderated import screen_crashes
 from hsweep.design.question import ALPHA
 from hsweep.design.search import BASELINE_MORE, RACE_SEEDS
 
@@ -38,30 +34,18 @@ SEEDS: Final = (1, 3, 5, RACE_SEEDS)
 """Runs of a shape at each look."""
 BASELINE_SEEDS: Final = (3, 5, 8, RACE_SEEDS + BASELINE_MORE)
 """Those of the baseline."""
-_SPARE: Final = 2
-"""Seeds that stand in where runs of a look fail."""
 _SHARES: Final[dict[Outcome, tuple[float, ...]]] = {
     "established": (0.0, 0.1, 0.3, 0.6),
     "excluded": (0.2, 0.1, 0.2, 0.5),
 }
 """Share of alpha that each look has."""
 _SIGN: Final[dict[Outcome, int]] = {"established": 1, "excluded": -1}
-_PRIOR_DF: Final = 3.0
-"""Degrees of freedom of the variance that all shapes have in common."""
 _HOPELESS: Final = (0.01, 0.1, 0.1, 0.1)
 """A shape leaves at a look where its chance to be established is below this."""
 _UNSHOWN: Final = 0.03
 """Nor is it tried to exclude all, where the chance to exclude one is below this."""
 _LEADING: Final = 0.9
 """Shapes wait where one of the cheaper ones is established with this chance."""
-_CRASH_SD: Final = 6.0
-
-
-class Run(NamedTuple):
-    """One run: the index of its shape, and the number of its seed."""
-
-    shape: int
-    seed: int
 
 
 Comparison = tuple[int, ...]
@@ -116,50 +100,18 @@ def race(comparisons: Sequence[Comparison], margin: float) -> Design[Run, tuple[
     return tuple(tuple(each.standings.values()) for each in races)
 
 
-class _Race:
-    """One comparison.
-
-    Attributes:
-        looks: the look that the runs of each shape are asked for.
-        values: of each shape, in the order of the seeds.
-        asked: seeds that each shape has been given.
-        why: what the runs are to tell, in words; empty at the end.
-    """
+class _Race(Looks):
+    """One comparison."""
 
     def __init__(self, comparison: Comparison, margin: float, alpha: float) -> None:
         self.base, *cheaper = comparison
         self.margin, self.alpha = margin, alpha
         self.standings = {shape: Standing(shape) for shape in cheaper}
-        self.looks = dict.fromkeys(comparison, 0)
-        self.values: defaultdict[int, list[float]] = defaultdict(list)
-        self.asked: defaultdict[int, int] = defaultdict(int)
-        self.samples: dict[int, _Sample] = {}
-        self.why = "which shapes may be no worse?" if cheaper else ""
-
-    def take(self, run: Run, value: float | None) -> None:
-        """Note the value of a run, None for one that has none."""
-        self.asked[run.shape] += 1
-        if value is not None:
-            self.values[run.shape].append(value)
-
-    def runs(self) -> list[Run]:
-        """Return the runs to train next; none at the end."""
-        while self.why:
-            if asked := [run for shape in self.looks for run in self._missing(shape)]:
-                return asked
-            self._look()
-        return []
-
-    def _missing(self, shape: int) -> list[Run]:
-        looks = BASELINE_SEEDS if shape == self.base else SEEDS
-        wanted, asked = looks[self.looks[shape]], self.asked[shape]
-        lacking = wanted - len(self.values[shape])
-        last = min(asked + lacking, wanted + _SPARE, looks[-1])
-        return [Run(shape, seed) for seed in range(asked, last)]
+        sizes = {self.base: BASELINE_SEEDS, **dict.fromkeys(cheaper, SEEDS)}
+        super().__init__(sizes, "which shapes may be no worse?" if cheaper else "")
 
     def _look(self) -> None:
         """Test the shapes that have come to a further look, and choose those that go on."""
-        self._sample()
         for k, each in self.standings.items():
             if each.look != self.looks[k]:
                 self.standings[k] = self._standing(k)
@@ -170,29 +122,13 @@ class _Race:
             self.looks[k] += 1
             self.looks[self.base] = max(self.looks[self.base], self.looks[k])
 
-    def _sample(self) -> None:
-        """Take the usable runs of each shape, with a variance that the others moderate."""
-        shapes = [k for k in self.looks if self.values[k]]
-        groups = [np.array(self.values[k]) for k in shapes]
-        crashed = screen_crashes(groups, _CRASH_SD)
-        groups = [group[~bad] for group, bad in zip(groups, crashed, strict=True)]
-        squares = [float(group.var()) * group.size for group in groups]
-        total_df = sum(group.size - 1 for group in groups)
-        usual = sum(squares) / max(1, total_df)
-        self.samples = {}
-        for k, group, own in zip(shapes, groups, squares, strict=True):
-            prior = min(_PRIOR_DF, total_df - group.size + 1)
-            df = prior + group.size - 1
-            variance = (prior * usual + own) / df if df else math.nan
-            self.samples[k] = _Sample(float(group.mean()), group.size, variance, df)
-
     def _standing(self, k: int) -> Standing:
         own, base, look = self.samples.get(k), self.samples.get(self.base), self.looks[k]
         if own is None or base is None or base.size < 2 or own.size < min(2, SEEDS[look]):
             return Standing(k, look, outcome="failed")
         outcome: Outcome = "undecided" if look == len(SEEDS) - 1 else "not raced"
-        error = _error(own, base)
-        return Standing(k, look, own.size, own.mean - base.mean, *error, outcome=outcome)
+        diff = own.mean - base.mean
+        return Standing(k, look, own.size, diff, *self.error(k, self.base), outcome=outcome)
 
     def _step_down(self, outcome: Outcome) -> None:
         """Establish or exclude shapes by Holm's steps over all of them."""
@@ -219,7 +155,7 @@ class _Race:
             if each.outcome == "established" or missed < 1 - _LEADING:
                 break
             if each.outcome == "not raced":
-                chance = self._chance(k, "established")
+                chance = self._told_last(k, "established")
                 if chance < _HOPELESS[each.look]:
                     each.outcome = "left early"
                 else:
@@ -229,42 +165,12 @@ class _Race:
             return leading, f"is one of the cheapest {len(leading)} that are left no worse?"
         rest = [k for k, each in self.standings.items() if each.outcome != "excluded"]
         have_left = all(self.standings[k].outcome == "left early" for k in rest)
-        if have_left and all(self._chance(k, "excluded") >= _UNSHOWN for k in rest):
+        if have_left and all(self._told_last(k, "excluded") >= _UNSHOWN for k in rest):
             return rest, "are all worse by more than the margin?" if rest else ""
         return [], ""
 
-    def _chance(self, k: int, outcome: Outcome) -> float:
+    def _told_last(self, k: int, outcome: Outcome) -> float:
         """Return the chance that the last look establishes or excludes a shape, given its runs."""
-        each = self.standings[k]
-        if not each.se > 0:
-            return 1.0
-        level = _SHARES[outcome][-1] * self.alpha / self._untold(outcome)
-        own, base = self.samples[k].at(SEEDS[-1]), self.samples[self.base].at(BASELINE_SEEDS[-1])
-        se, df = _error(own, base)
-        needed = se * float(special.stdtrit(df, 1 - level))
-        ahead = _SIGN[outcome] * (each.diff + self.margin) - needed
-        to_come = math.sqrt(max(each.se**2 - se**2, 1e-12 * each.se**2))
-        return float(special.stdtr(each.df, ahead / to_come))
-
-
-class _Sample(NamedTuple):
-    """The runs of a shape: their mean, number, and variance with its degrees of freedom."""
-
-    mean: float
-    size: int
-    variance: float
-    df: float
-
-    def at(self, size: int) -> "_Sample":
-        """Return the sample with so many runs, if it stays as it is."""
-        return self._replace(size=size, df=self.df + size - self.size)
-
-
-def _error(own: _Sample, base: _Sample) -> tuple[float, float]:
-    """Return the standard error of a difference and its degrees of freedom (Satterthwaite)."""
-    parts = [sample.variance / sample.size for sample in (own, base)]
-    total = sum(parts)
-    if not total > 0:
-        return math.nan, math.nan
-    df = total**2 / sum(part**2 / each.df for part, each in zip(parts, (own, base), strict=True))
-    return math.sqrt(total), float(df)
+        each, level = self.standings[k], _SHARES[outcome][-1] * self.alpha / self._untold(outcome)
+        ahead = _SIGN[outcome] * (each.diff + self.margin)
+        return self.chance(k, self.base, ahead, (each.se, each.df), level)

@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
 
-from analysis.adaptive.lean import Raced, race
-from analysis.adaptive.lean import Run as RaceRun
+from analysis.adaptive.front import find_front
+from analysis.adaptive.lean import Comparison, Raced, race
+from analysis.adaptive.looks import Run as ShapeRun
 from analysis.adaptive.rounds import (
     Answer,
     AnyRun,
@@ -243,13 +245,16 @@ class Searches:
         return [frozenset().union(*studies) for studies in zip(*of_parts, strict=True)]
 
 
-class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
-    """Chooses the trials that find the leanest shape of a study.
+class ShapeSearch(RoundSearch[ShapeRun, Answer]):
+    """Chooses the trials that compare the shapes of a study.
 
     Attributes:
         shapes: every shape by its index, the cheapest first: the axes of its points but the
             nuisance axes.
+        costs: of each shape, in the order of the question's.
     """
+
+    _noise = _NOISE
 
     def __init__(
         self,
@@ -259,41 +264,29 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         budget: int,
         scouts: int,
     ) -> None:
-        self._nuisance, self._margin = frozenset(question["nuisance"]), question["margin"]
-        self._unit, self._noise = self._margin, _NOISE
+        self._question, self._unit = question, question["margin"]
         self._sign = 1.0 if goal == "max" else -1.0
-        cost, within = question["costs"][0], question["within"]
-        baseline = recorded_point(dict(question["baseline"]))
-        known = {self._shape(row): {**row.point, **row.counts}[cost] for row in rows}
-        self.shapes = sorted(known, key=lambda shape: (known[shape], repr(dict(shape))))
+        known: dict[Point, tuple[float, ...]] = {}
+        for row in rows:
+            columns = {**row.point, **row.counts}
+            # Only the first is known of every shape that is raced.
+            known[self._shape(row)] = tuple(columns.get(cost, np.nan) for cost in question["costs"])
+        self.shapes = sorted(known, key=lambda shape: (known[shape][0], repr(dict(shape))))
+        self.costs = [known[shape] for shape in self.shapes]
         self._index = {shape: k for k, shape in enumerate(self.shapes)}
         self._varying = varying_axes(self.shapes)
-        self._comparisons = []
-        groups = defaultdict(list)
-        for shape in self.shapes:
-            groups[None if within is None else shape.get(within)].append(shape)
-        for group in groups.values():
-            bases = [shape for shape in group if shape.has(baseline)]
-            if len(bases) == 1:  # else the answer says why there is no comparison
-                cheaper = (shape for shape in group if known[shape] < known[bases[0]])
-                self._comparisons.append(tuple(self._index[it] for it in (bases[0], *cheaper)))
         super().__init__(rows, budget, scouts)
 
     def _shape(self, row: "TrialRow") -> Point:
         point = recorded_point(row.point)
-        return Point({axis: point[axis] for axis in point if axis not in self._nuisance})
+        return Point(
+            {axis: point[axis] for axis in point if axis not in self._question["nuisance"]}
+        )
 
     def _cell(self, row: "TrialRow") -> tuple[int]:
         return (self._index[self._shape(row)],)
 
-    def _design(self) -> Design[RaceRun, tuple[Raced, ...]]:
-        return race(self._comparisons, self._margin)
-
-    def _made_up(self, run: RaceRun, share: float) -> float:
-        is_base = any(run.shape == baseline for baseline, *_ in self._comparisons)
-        return -_WORSE * (run.shape < share * len(self.shapes) and not is_base)
-
-    def cells(self, runs: Sequence[RaceRun]) -> str:
+    def cells(self, runs: Sequence[ShapeRun]) -> str:
         """Return the shapes of runs in words, those with as many runs together."""
         groups: dict[int, list[str]] = {}
         for shape, number in Counter(run.shape for run in runs).items():
@@ -309,15 +302,61 @@ class LeanSearch(RoundSearch[RaceRun, tuple[Raced, ...]]):
         return self._sign * value
 
 
+class LeanSearch(ShapeSearch[tuple[Raced, ...]]):
+    """Chooses the trials that find the leanest shape of a study."""
+
+    @cached_property
+    def _comparisons(self) -> list[Comparison]:
+        within, comparisons = self._question["within"], []
+        baseline = recorded_point(dict(self._question["baseline"]))
+        groups = defaultdict(list)
+        for k, shape in enumerate(self.shapes):
+            groups[None if within is None else shape.get(within)].append(k)
+        for group in groups.values():
+            bases = [k for k in group if self.shapes[k].has(baseline)]
+            if len(bases) == 1:  # else the answer says why there is no comparison
+                most = self.costs[bases[0]][0]
+                comparisons.append((bases[0], *(k for k in group if self.costs[k][0] < most)))
+        return comparisons
+
+    def _design(self) -> Design[ShapeRun, tuple[Raced, ...]]:
+        return race(self._comparisons, self._unit)
+
+    def _made_up(self, run: ShapeRun, share: float) -> float:
+        is_base = any(run.shape == baseline for baseline, *_ in self._comparisons)
+        return -_WORSE * (run.shape < share * len(self.shapes) and not is_base)
+
+
+class FrontSearch(ShapeSearch[None]):
+    """Chooses the trials that tell which shapes of a study lie on the front."""
+
+    def _design(self) -> Design[ShapeRun, None]:
+        return find_front(self.costs)
+
+    def _made_up(self, run: ShapeRun, share: float) -> float:
+        # Each shape of the front is better than the cheaper ones, the rest as good as its first.
+        return _WORSE * run.shape * (run.shape < share * len(self.shapes))
+
+
 def _values(values: Sequence[float], indices: set[int]) -> str:
     return ", ".join(f"{values[index]:g}" for index in sorted(indices))
 
 
+AnySearch = TransitionSearch | LeanSearch | FrontSearch
+
+
 def study_search(
-    rows: Sequence["TrialRow"], question: Mapping[str, Any], goal: Goal, budget: int, scouts: int
-) -> TransitionSearch | LeanSearch | Searches:
+    rows: Sequence["TrialRow"],
+    question: Mapping[str, Any],
+    goal: Goal,
+    budget: int,
+    scouts: int,
+    method: str,
+) -> AnySearch | Searches:
     """Return what chooses among the planned trials of a study for its question, as recorded."""
-    if question["type"] == "Lean":
+    if method == "front":
+        return FrontSearch(rows, question, goal, budget, scouts)
+    if method == "lean":
         return LeanSearch(rows, question, goal, budget, scouts)
     within = question.get("within")
     if within is None:
@@ -333,11 +372,12 @@ def study_search(
 
 def recorded_search(
     manifest: Manifest, rows: Sequence["TrialRow"], goal: Goal
-) -> tuple[TransitionSearch | LeanSearch, frozenset[str]]:
+) -> tuple[AnySearch, frozenset[str]]:
     """Return the search of a study as far as its trials have brought it, and the keys of those that
     it has asked for."""
     assert manifest.question is not None
     amount = int(manifest.budget["amount"])
-    search = study_search(rows, manifest.question, goal, amount, manifest.scouts)
+    asked = manifest.question, goal, amount, manifest.scouts, manifest.search
+    search = study_search(rows, *asked)
     assert not isinstance(search, Searches)  # of which each part is asked for
     return search, search.replay(rows, manifest.metric)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from analysis.adaptive.planned import Searches, TransitionSearch, study_search
+from analysis.adaptive.planned import FrontSearch, Searches, TransitionSearch, study_search
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
 from analysis.charts.chart import Axis, Chart, Mark, Series
@@ -195,6 +195,7 @@ class Replay:
         order; a run that is not on record has no value."""
         record, plan, ends = self.record, dict[str, Any](), self.record.last["value"].tolist()
         question, by = record.question, record.question.get("by")
+        method = question["type"].lower()
         lengths = sorted({row[by] for row in self.rows}) if by else [None]
         searched = lengths[searched_length(len(lengths))]
         names = [json.dumps(point, default=str) for point in self._points]
@@ -202,12 +203,13 @@ class Replay:
         for name, k in {name: k for k, name in enumerate(names)}.items():
             is_searched = by is None or self.rows[k][by] == searched
             more = max(SEARCH_SEEDS, BASELINE_MORE) if is_searched else 0
-            for number in range(record.scouts + BY_ROUNDS[question["type"].lower()] + more):
+            for number in range(record.scouts + BY_ROUNDS[method] + more):
                 row: Any = SimpleNamespace(key=f"{name} {number}", replicate=number, budget=1)
                 row.point, row.counts, row.run = self._points[k], self.rows[k], k
                 plan[row.key] = row
-        search = study_search([*plan.values()], question, record.goal, 1, record.scouts)
-        assert not isinstance(search, Searches)  # such a record is refused
+        asked = question, record.goal, 1, record.scouts, method
+        search = study_search([*plan.values()], *asked)
+        assert not isinstance(search, Searches | FrontSearch)  # such a record is refused
         values, kept, is_short = dict[str, float | None](), dict[int, float](), False
         while keys := search.next_round(values):
             for row in map(plan.__getitem__, keys):

@@ -33,7 +33,7 @@ BASELINE_MORE: Final = 4
 """Seeds, after those, of the baseline, with which all shapes are compared."""
 NOT_ASKED: Final = "the search did not ask for it"
 """Why a trial that a search could have asked for was not needed."""
-BY_ROUNDS: Final = {"transition": WINDOW_SEEDS, "lean": RACE_SEEDS}
+BY_ROUNDS: Final = {"transition": WINDOW_SEEDS, "lean": RACE_SEEDS, "front": RACE_SEEDS}
 """The searches that ask for trials round by round, with the seeds of a point that may count."""
 
 Constraint = tuple[str, Literal["<=", ">="], float]
@@ -49,8 +49,8 @@ class Search:
     Attributes:
         method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
             sampler of Optuna propose, learning from the trials that ended;
-            ``transition`` and ``lean`` train, round by round, what of a finite space locates a
-            transition or finds the leanest shape.
+            ``transition``, ``lean`` and ``front`` train, round by round, what of a finite space
+            locates a transition, finds the leanest shape or tells which lie on the front.
         num_points: points to draw or propose; None for a grid.
         also: further objectives, as (column, goal), for a multi-objective search; the columns are
             metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
@@ -63,7 +63,7 @@ class Search:
             cannot use.
     """
 
-    method: Literal["grid", "random", "optuna", "transition", "lean"] = "grid"
+    method: Literal["grid", "random", "optuna", "transition", "lean", "front"] = "grid"
     num_points: int | None = None
     also: tuple[tuple[str, Goal], ...] = ()
     sampler: "str | BaseSampler" = "tpe"
@@ -185,6 +185,13 @@ def find_lean() -> Search:
     return Search("lean")
 
 
+def find_front() -> Search:
+    """Return the search that tells which shapes of a lean question lie on the front of metric and
+    costs, the other half of what it asks: more seeds go to shapes of which that is undecided. It
+    has seeds of its own, in place of ``replicates``."""
+    return Search("front")
+
+
 def random_search(num_points: int) -> Search:
     """Return the search that draws ``num_points`` different points."""
     return Search("random", num_points)
@@ -204,15 +211,15 @@ def optuna_search(
 
 
 def search_named(name: AxisValue, question: Question | None) -> Search:
-    """Return the search that ``--search`` names: ``grid``, or ``adaptive``, the one that asks what
-    the sweep asks.
+    """Return the search that ``--search`` names: ``grid``, ``front``, or ``adaptive``, the one that
+    asks what the sweep asks.
 
     Raises:
         UserError: another name, or no question.
     """
-    check_choice("search", name, ("adaptive", "grid"))
-    if name == "grid":
-        return grid_search()
+    check_choice("search", name, ("adaptive", "front", "grid"))
+    if name != "adaptive":
+        return find_front() if name == "front" else grid_search()
     if question is None:
         raise UserError(
             "search=adaptive trains what the sweep's question needs, and this sweep asks none; "

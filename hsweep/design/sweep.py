@@ -370,13 +370,15 @@ class Sweep:
             subject = "the lean question"
             named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]
             named.append((f"axis in {subject}", question.within))
-        answers = {"transition": (Transition, "Transition"), "lean": (Lean, "lean")}
-        needed, name = answers.get(self.search.method, (object, ""))
-        if not isinstance(question, needed):
+        needed = {"transition": Transition, "lean": Lean, "front": Lean}
+        name = "Transition" if self.search.method == "transition" else "lean"
+        if not isinstance(question, needed.get(self.search.method, object)):
             raise UserError(
                 f"find_{self.search.method}() searches for what a {name} question asks; give "
                 f"question={name}(...), or another search"
             )
+        if self.search.method == "front" and getattr(question, "within", None) is not None:
+            raise UserError("find_front() compares all shapes with one another; leave within= out")
         if question is not None:
             named += [(f"nuisance axis in {subject}", axis) for axis in question.nuisance]
         for kind, axis in named:

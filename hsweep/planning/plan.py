@@ -484,14 +484,16 @@ def _plan_search(planner: Planner, question: Question | None, number: int) -> No
     trials = list(planner.trials.values())
     points = dict.fromkeys(Point(trial.point) for trial in trials)
     if isinstance(question, Lean):
-        cost = question.costs[0]
-        if any(cost not in {**trial.point, **cost_columns(trial)} for trial in trials):
-            raise UserError(
-                f"find_lean() races the shapes that cost less than the baseline, and their {cost} "
-                "is not known before they are trained; let the sweep's describe= return it (see "
-                "Cost), ask for another cost, or leave search= out"
-            )
-        points = {point: None for point in points if question.is_baseline(point)}
+        method = planner.sweep.search.method
+        for cost in question.costs if method == "front" else question.costs[:1]:
+            if any(cost not in {**trial.point, **cost_columns(trial)} for trial in trials):
+                raise UserError(
+                    f"find_{method}() compares what shapes cost, and their {cost} is not known "
+                    "before they are trained; let the sweep's describe= return it (see Cost), ask "
+                    "for another cost, or leave search= out"
+                )
+        is_race = method == "lean"
+        points = {point: None for point in points if is_race and question.is_baseline(point)}
     elif isinstance(question, Transition) and (by := question.by) is not None:
         lengths: dict[Any, set[Any]] = {}
         for point in points:

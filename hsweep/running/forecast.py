@@ -102,7 +102,8 @@ def search_of(plan: Plan) -> RoundDesign | None:
 
     sweep, rows = plan.sweep, [planned_row(trial) for trial in plan.trials]
     asked = describe(sweep.question), sweep.direction
-    return study_search(rows, *asked, sweep.budget.amount, sweep.num_scouts)
+    scouts, method = sweep.num_scouts, sweep.search.method
+    return study_search(rows, *asked, sweep.budget.amount, scouts, method)
 
 
 def forecast(plan: Plan, home: Home) -> Forecast:

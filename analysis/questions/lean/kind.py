@@ -63,8 +63,11 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     return lean_finding(answer(runs, ladder, question))
 
 
-def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]) -> Finding:
-    """Answer a study's lean question, or the question that options ask.
+def of_study(
+    study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
+) -> Finding | None:
+    """Answer a study's lean question, or the question that options ask; None where it has searched
+    for the front alone.
 
     An option that is not given has the value of the study's own lean question.
 
@@ -74,6 +77,8 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     among the families (Bonferroni), and Holm's procedure divides each part over the family's
     candidates.
     """
+    if options is None and study.manifest.search == "front":
+        return None
     if options is not None:
         study = _apply_options(study, options)
     manifest, asked = study.manifest, study.question

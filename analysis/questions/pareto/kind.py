@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.adaptive.front import LEVELS
+from analysis.adaptive.planned import recorded_search
+from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
 from analysis.questions.lean.charts import roles_in
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
 from analysis.questions.pareto.charts import front_charts
@@ -23,6 +25,7 @@ from analysis.questions.shapes import (
 )
 from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
+from analysis.text.settled import rounds_table
 from analysis.text.tables import varying_columns
 
 
@@ -40,7 +43,11 @@ def of_study(
     is_apart = study.question.get("within") is not None and several_tasks
     if options is None and (study.question.get("type") != "Lean" or is_apart):
         return None
-    settings = with_settings(ParetoSettings(), options["settings"] if options else ())
+    film, settings = None, ParetoSettings()
+    if options is None and study.manifest.search == "front":
+        search, _asked = recorded_search(study.manifest, study.tables.rows, study.goal)
+        film, settings = search.film(), ParetoSettings(on=1 - LEVELS[-1], off=LEVELS[-1])
+    settings = with_settings(settings, options["settings"] if options else ())
     axes, baseline = study.manifest.axes, dict(study.question.get("baseline") or {})
     if options is not None:
         study, baseline = with_options(study, options), {}
@@ -49,7 +56,7 @@ def of_study(
     config = [axis for axis in axes if axis in shape_axes] or list(axes)
     costs = study.question.get("costs") or ("num_params",)
     roles: Any = {"goal": study.goal, "costs": costs, "crash_sd": settings.crash_sd}
-    result = fit(grouped(study.runs, config, nuisance, **roles), settings)
+    result = replace(fit(grouped(study.runs, config, nuisance, **roles), settings), film=film)
     if (apart := parting_axis(study)) in config:
         note = f"{apart} changes the task, and results at its values are compared all the same"
         result = replace(result, warnings=(note, *result.warnings))
@@ -61,8 +68,9 @@ def pareto_finding(result: ParetoResult, findings: Sequence[Finding] = ()) -> Fi
     lean = [item.result for item in findings if isinstance(item.result, LeanResult | LeanGroups)]
     roles = roles_in([item for result in lean for item in comparisons(result)])
     words, badge = pareto_sentences(result), pareto_badge(result)
-    shapes = Section("Shapes", pareto_table(result))
-    return Finding(PARETO, result, words, badge, (shapes,), lambda: front_charts(result, roles))
+    rounds = Section("Rounds of the search", rounds_table(result.film))
+    tables = tables_with_rows(Section("Shapes", pareto_table(result)), rounds)
+    return Finding(PARETO, result, words, badge, tables, lambda: front_charts(result, roles))
 
 
 PARETO: Final = Kind(

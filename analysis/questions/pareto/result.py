@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.adaptive.rounds import SearchFilm
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
@@ -93,6 +94,7 @@ class ParetoResult(Jsonable):
         noise_gap: why the seeds tell nothing, so that the front is shown and not tested; empty
             where they do.
         nuisance: axes of whose settings every shape stands at its best.
+        film: of a study that searched for its front; its classes are those of the last look.
     """
 
     table: tuple[ParetoRow, ...]
@@ -107,6 +109,7 @@ class ParetoResult(Jsonable):
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
     noise_gap: str = ""
+    film: SearchFilm | None = None
 
     @property
     def front_size(self) -> int:

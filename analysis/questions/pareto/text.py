@@ -59,6 +59,8 @@ def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
     if lossy := [(row.label, row.lost) for row in result.table if row.lost.total]:
         whose = "mean of one shape is" if len(lossy) == 1 else f"means of {len(lossy)} shapes are"
         sentences.append(f"The {whose} over the seeds that are left ({losses_named(lossy)}).")
+    if result.film is not None:
+        sentences.append(result.film.text)
     return tuple(sentences)
 
 
