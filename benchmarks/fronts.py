@@ -39,7 +39,7 @@ def study(family: str, shapes: int, number: int) -> Simulated:
     if kind not in ("pairs", "steps"):
         return simulated(family, shapes - 1, number)
     made = simulated(f"equal{family.removeprefix(kind)}", shapes - 1, number)
-    rank = np.arange(shapes)
+    rank = np.arange(float(shapes))
     made.true = 2.0 * (rank // 2) if kind == "pairs" else 0.4 * rank
     made.family = family
     return made

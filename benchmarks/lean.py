@@ -16,7 +16,8 @@ import click
 import numpy as np
 import pandas as pd
 
-from analysis.adaptive.lean import Run, race
+from analysis.adaptive.lean import race
+from analysis.adaptive.looks import Run
 from analysis.adaptive.rounds import play
 from benchmarks.shapes import Floats
 from benchmarks.table_fits import fit_lean

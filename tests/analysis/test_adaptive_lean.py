@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from analysis.adaptive.lean import BASELINE_SEEDS, SEEDS, Run, race
+from analysis.adaptive.lean import BASELINE_SEEDS, SEEDS, race
+from analysis.adaptive.looks import Run
 from analysis.adaptive.rounds import play
 from benchmarks.lean import FAMILIES, Simulated, gridded, raced, simulated
 
