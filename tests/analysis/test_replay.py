@@ -142,7 +142,7 @@ def test_rungs_that_come_too_early_lose_the_winner() -> None:
         ("every=depth/2", "axis in every=AXIS/2"),
         ("seeds=0", "whole numbers above 0"),
         ("adaptive,seeds=1", "part of a way"),
-        ("grace=1,reduction_factor=1", "reduction factor"),
+        ("grace=1,reduction_factor=1", "reduction_factor"),
     ],
 )
 def test_a_way_that_is_none_is_refused(way: str, says: str) -> None:
