@@ -17,6 +17,7 @@ from rich.console import Console
 from hsweep.command_line import command
 from hsweep.coordination.recording import planned_row
 from hsweep.design.question import Missing
+from hsweep.design.search import NOT_ASKED
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError, unknown_name
@@ -338,6 +339,9 @@ def _compared(
             revision = compare(plan, rows, files, continuation)
     current = [*revision.remaining, *revision.restored]
     again = _failed(current, is_asked=run_options.retry_failed)
+    if not is_same or revision.changes_trials:
+        # Another search, or the same one among other trials, may ask for them.
+        again += [row.key for row in current if row.status.is_final and row.reason == NOT_ASKED]
     is_ended = all(row.status.is_final for row in current)
     return Change(
         replace(prepared, plan=plan),

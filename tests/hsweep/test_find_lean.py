@@ -132,6 +132,38 @@ def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     assert cut == whole
 
 
+def test_an_edited_space_is_raced_anew_with_what_has_been_trained(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    file, how = write(tmp_path), ("--runner", "inline", "--no-check", "--study", "edited")
+    assert hsweep("run", file, *how).exit_code == 0
+    before = trained(home, "edited")
+    # The shape that was chosen is gone, so dearer ones are asked for that were not needed.
+    ended = hsweep("run", file, *how, "--set", "depth=2,3")
+    assert ended.exit_code == 0, ended.output
+    answer = answer_of(home, "edited")
+    assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=2")
+    assert len(trained(home, "edited")) > len(before)
+    assert f"The search trained {sum(asked['runs'] for asked in answer['film']['rounds'])} " in (
+        ended.stdout
+    )
+
+
+def test_the_grid_trains_what_the_race_has_not_asked_for(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    file, how = write(tmp_path), ("--runner", "inline", "--no-check", "--study", "widened")
+    assert hsweep("run", file, *how).exit_code == 0
+    before = trained(home, "widened")
+    ended = hsweep("run", file, *how, "--search", "grid", "--set", "replicates=5")
+    assert ended.exit_code == 0, ended.output
+    points = {point for point, seed, _ in trained(home, "widened") if seed < 5}
+    assert len(points) == 12
+    seeds = [seed for point, seed, _ in trained(home, "widened") if point == (1, 1)]
+    assert sorted(seeds) == [0, 1, 2, 3, 4]
+    assert {run for run in before if run[1] < 5} <= {*trained(home, "widened")}
+
+
 def test_what_the_race_cannot_order_is_refused(hsweep: Invoke, tmp_path: Path) -> None:
     file = write(tmp_path)
     text = file.read_text()
