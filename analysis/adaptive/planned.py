@@ -235,9 +235,11 @@ class Searches:
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials of the next round of every search."""
         asked = {name: part.next_round(values) for name, part in self.parts.items()}
-        lines = [f"{name}, {self.parts[name].line}" for name, keys in asked.items() if keys]
-        self.line = "\n".join(lines) or self.line
-        return frozenset().union(*asked.values())
+        rounds = {name: len(self.parts[name].played.rounds) for name, keys in asked.items() if keys}
+        # A part that is further on waits, as it does where nothing has been killed.
+        present = [name for name, number in rounds.items() if number == min(rounds.values())]
+        self.line = "\n".join(f"{name}, {self.parts[name].line}" for name in present) or self.line
+        return frozenset().union(*(asked[name] for name in present))
 
     def rehearsals(self) -> list[frozenset[str]]:
         """Return the trials of studies with made-up values, fewest first."""

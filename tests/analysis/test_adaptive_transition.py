@@ -2,13 +2,19 @@
 
 import random
 from collections.abc import Callable
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from analysis.adaptive.planned import study_search
 from analysis.adaptive.rounds import Played, play
 from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.adaptive import FAMILIES, JUMPS, NULLS, Simulated, searched, simulated
+from hsweep.design.search import SEARCH_SEEDS, WINDOW_SEEDS
 
 
 def played(
@@ -107,3 +113,38 @@ def test_without_a_modulating_axis_abruptness_alone_decides() -> None:
     assert answer is not None
     assert (answer.verdict, answer.star, answer.shown_by) == ("collapse", study.truth, "abruptness")
     assert answer.growth is None
+
+
+def test_searches_side_by_side_open_the_same_rounds_wherever_they_are_cut_off() -> None:
+    """One that needs fewer runs of a round does not go ahead where the others are behind."""
+    axes = product(range(1, 9), (8, 64), (1, 2), range(WINDOW_SEEDS + SEARCH_SEEDS))
+    rows: list[Any] = [
+        SimpleNamespace(
+            key=f"{heads} {seq_len} {depth} {seed}", replicate=seed, budget=1, counts={},
+            point={"heads": heads, "seq_len": seq_len, "depth": depth},
+        )
+        for heads, seq_len, depth, seed in axes
+    ]  # fmt: skip
+    question = {"type": "Transition", "x": "heads", "by": "seq_len", "within": "depth"}
+    question |= {"scale": "error", "eval_size": None}
+
+    def value(key: str) -> float:
+        heads, seq_len, depth, _seed = map(int, key.split())
+        noise = random.Random(key).gauss(0, 0.1)
+        return float(10 ** (noise - 2 * (heads >= 8 // depth) + 0.3 * np.log10(seq_len)))
+
+    def batches(values: dict[str, float | None]) -> list[set[str]]:
+        search, opened = study_search(rows, question, "min", 1, 0, "transition"), []
+        while keys := search.next_round(values):
+            opened.append({*keys} - values.keys())
+            values = {**values, **{key: value(key) for key in keys}}
+        return opened
+
+    whole = batches({})
+    assert len(whole) > 3
+    rng = random.Random(0)
+    for cut in range(1, len(whole)):
+        known = set[str]().union(*whole[: cut - 1])
+        some = set(rng.sample(sorted(whole[cut - 1]), len(whole[cut - 1]) // 2))
+        left = batches({key: value(key) for key in known | some})
+        assert left == [whole[cut - 1] - some, *whole[cut:]]
