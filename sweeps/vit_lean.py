@@ -110,7 +110,7 @@ def vit_b16(point: Point) -> ViT:
 
 def is_leaner(point: Point) -> bool:
     """Whether a shape has no more heads in all than the baseline: those would cost more."""
-    return point.heads * point.depth <= 16
+    return int(point.heads * point.depth) <= 16
 
 
 SHAPES = grid(heads=[2, 4, 8], depth=[1, 2, 4]).where(is_leaner)

@@ -90,8 +90,9 @@ def _refusal(
     frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, unnamed: Sequence[str]
 ) -> str:
     varying = {name: _varies(frame[name], cells) for name in unnamed}
-    # The cell in which most of them vary.
-    at = int(np.bincount(np.concatenate([*varying.values()])).argmax())
+    # The cell in which most of them vary, and of these the one with the most rows.
+    counts, several = (np.bincount(at) for at in (cells, np.concatenate([*varying.values()])))
+    at = max(range(len(several)), key=lambda cell: (several[cell], counts[cell]))
     here = [name for name in unnamed if at in varying[name]][:_MAX_NAMES]
     rows, cell = frame.loc[cells == at], keys.loc[cells == at].iloc[0]
     where = ", ".join(
