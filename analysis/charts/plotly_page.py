@@ -92,7 +92,7 @@ def figure_json(chart: Chart) -> dict[str, Any]:
         "annotations": [],
     }
     if chart.num_rows:
-        layout["height"] = max(220, 130 + 26 * chart.num_rows)
+        layout["height"] = max(220, 120 + 21 * chart.num_rows)
     figure: dict[str, Any] = {"data": [], "layout": layout}
     for layer in chart.layers:
         _add(figure, layer)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,25 @@ def test_question_answer_picture_limits_and_next_step_fit_the_first_screen(
     assert len(folds) >= 6
     assert not any(fold.get_attribute("open") for fold in folds)
     assert len(browser.find_elements("css selector", "[data-figure].js-plotly-plot")) == 1
+
+
+def many_candidates() -> ReportInput:
+    row = examples.lean_result().table[0]
+    rows = (
+        replace(row, config={"heads": heads, "depth": 2}, label=f"heads={heads}, depth=2")
+        for heads in range(1, 15)
+    )
+    return examples.lean_input(lean=examples.lean_result(table=tuple(rows)))
+
+
+def test_a_first_figure_with_many_rows_ends_before_its_caption_begins(show: Any) -> None:
+    browser = show(many_candidates, unfolded=False)
+    drawn, caption = browser.execute_script(
+        "const figure = document.querySelector('.first figure');"
+        "return [figure.querySelector('svg.main-svg .xtitle').getBoundingClientRect().bottom,"
+        "figure.querySelector('figcaption').getBoundingClientRect().top]"
+    )
+    assert drawn <= caption
 
 
 def test_the_first_figure_is_there_at_load_a_fold_opens_by_a_click_and_a_term_by_its_link(
