@@ -127,7 +127,8 @@ def _even_values(low: float, high: float) -> list[list[float]]:
             step = mantissa * 10.0**power
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
             if last - first <= 50:
-                choices.append([round(number * step, 12) for number in range(first, last + 1)])
+                values = (number * step for number in range(first, last + 1))
+                choices.append([float(f"{value:.12g}") for value in values])
     return choices
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_examples as examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.charts.axes import GridAxis, log_ticks, tick_text
@@ -306,6 +306,7 @@ def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() 
     assert all(len(row) == len(baselines.header) for row in baselines.rows)
 
 
+@example(low=3.1252482931151472e-12, ratio=1.0625, most=3)
 @given(
     st.floats(min_value=1e-12, max_value=1e12),
     st.floats(min_value=1.02, max_value=1e9),
