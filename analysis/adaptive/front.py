@@ -98,4 +98,4 @@ class _Front(Looks):
             return set()
         behind = {j: self.samples[best].mean - self.samples[j].mean for j in rivals}
         near = {j for j, gap in behind.items() if gap <= _RIVAL_SE * self.error(k, j)[0]}
-        return {k} | {j for j in near if self.looks[j] <= self.looks[k] < len(SEEDS) - 1}
+        return {k} | {j for j in near if self.looks[j] <= self.looks[k]}

@@ -1,6 +1,5 @@
 """A study that searches for its front: what it trains and says, and where it is cut off."""
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from searched_studies import answer_of
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -53,12 +53,6 @@ def write(folder: Path, *, dies_at: int = 0) -> Path:
     text = SWEEP.replace("COUNTER", repr(str(folder / "count")))
     file.write_text(text.replace("DIES_AT", str(dies_at)))
     return file
-
-
-def answer_of(home: Home, name: str) -> dict[str, Any]:
-    study = StudyFolder.open(home, name)
-    found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
-    return found
 
 
 def trained(home: Home, name: str) -> list[tuple[Any, ...]]:

@@ -1,6 +1,5 @@
 """A study that races its shapes: what it trains and says, and where it is cut off."""
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from searched_studies import answer_of
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -55,12 +55,6 @@ def write(folder: Path, *, loss: float = 0.05, dies_at: int = 0, extra: str = ""
     text = SWEEP.replace("COUNTER", repr(str(folder / "count"))).replace("LOSS", str(loss))
     file.write_text(text.replace("DIES_AT", str(dies_at)).replace("EXTRA", extra))
     return file
-
-
-def answer_of(home: Home, name: str) -> dict[str, Any]:
-    study = StudyFolder.open(home, name)
-    found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
-    return found
 
 
 def trained(home: Home, name: str) -> list[tuple[Any, ...]]:

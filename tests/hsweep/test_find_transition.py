@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from searched_studies import answer_of
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -54,12 +55,6 @@ def write(folder: Path, *, star: int = 6, dies_at: int = 0) -> Path:
     text = SWEEP.replace("COUNTER", repr(str(folder / "count"))).replace("STAR", str(star))
     file.write_text(text.replace("DIES_AT", str(dies_at)))
     return file
-
-
-def answer_of(home: Home, name: str) -> dict[str, Any]:
-    study = StudyFolder.open(home, name)
-    found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
-    return found
 
 
 def trained(home: Home, name: str) -> list[tuple[Any, ...]]:
