@@ -11,12 +11,13 @@ several processes of the machine read while one of them adds.
 import contextlib
 import json
 import sqlite3
-import threading
 import zlib
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+
+from filelock import FileLock
 
 from hsweep.design.trial_status import TrialStatus
 from hsweep.files import replacing, set_aside
@@ -64,8 +65,6 @@ _CHECKED_BYTES: Final = 4_000_000
 """A file up to this size is checked when it is opened; a larger one would take too long."""
 _AHEAD: Final = "holds more than the log does"
 _MISSING: Final = "is missing"
-_building: Final = threading.Lock()
-"""So that one thread of a process builds an index that several need."""
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -76,7 +75,7 @@ def open_index(path: Path, log: Log) -> sqlite3.Connection:
         UserError: the log has no whole line.
         OSError, sqlite3.Error: the index cannot be read or built.
     """
-    with _building:
+    with _alone_at(path):
         if fault := _fault(path, log):
             log.refuse_lost()
             # What the log has lost nothing else holds.
@@ -84,8 +83,9 @@ def open_index(path: Path, log: Log) -> sqlite3.Connection:
             if fault != _MISSING:
                 print_step(f"the index {path} {fault}{aside}: building it from {log.folder}")
             _build(path, log)
-    connection = _connect(path, "mode=rw")
-    connection.execute("PRAGMA synchronous=NORMAL")
+        connection = _connect(path, "mode=rw")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        _position(connection)  # all its files are open from here on, whoever removes their names
     return connection
 
 
@@ -106,8 +106,8 @@ def is_of_log(connection: sqlite3.Connection, log: Log) -> bool:
 
 def remove_index(path: Path) -> None:
     """Remove an index, which may be damaged: the next to read the study builds it again."""
-    for ending in ("", "-wal", "-shm"):
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+    with _alone_at(path):
+        _remove_files(path)
 
 
 def is_damage(error: Exception) -> bool:
@@ -150,7 +150,18 @@ def _build(path: Path, log: Log) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
         finally:
             connection.close()
-        remove_index(path)
+        _remove_files(path)
+
+
+def _alone_at(path: Path) -> FileLock:
+    """Return the lock of those who look for an index, build it or remove it: one thread of one
+    process at a time."""
+    return FileLock(path.with_suffix(".lock"))
+
+
+def _remove_files(path: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 def _add_lines(connection: sqlite3.Connection, log: Log) -> int:

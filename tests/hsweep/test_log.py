@@ -1,6 +1,7 @@
 """The log is all there is: its index is built again from it, and a damaged line costs itself."""
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -10,8 +11,10 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -222,6 +225,7 @@ class TestTheIndex:
 class TestAKill:
     KILLED = """
 import os, signal, sys
+from itertools import chain
 from pathlib import Path
 from hsweep.record import log
 from hsweep.record.journal import Journal
@@ -484,3 +488,25 @@ def test_a_study_that_was_removed_and_made_again_has_an_index_of_its_own(
         assert [trial.key for trial in read(path)[0]] == ["elsewhere"]
         assert "is of another log: building it" in capsys.readouterr().err
     assert not list(index_of(path).parent.glob(f"{index_of(path).stem}.old-*"))
+
+
+def read_again_and_again(path: Path, is_remover: bool) -> list[str]:
+    """Return what a process is told that reads a record 60 times."""
+    told = []
+    for _ in range(60):
+        if is_remover:
+            without_index(path)
+        try:
+            read(path)
+        except UserError as error:
+            told.append(str(error))
+    return told
+
+
+def test_processes_that_read_while_the_index_is_removed_and_built_find_the_record(
+    path: Path,
+) -> None:
+    """As ``status`` does beside a ``resume``, which builds the index of its study again."""
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
+        told = pool.map(read_again_and_again, [path] * 4, [True, True, False, False])
+        assert [*chain.from_iterable(told)] == []

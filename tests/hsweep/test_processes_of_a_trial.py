@@ -1,8 +1,8 @@
 """A trial that several processes train: they go on and end as one, whatever becomes of one."""
 
+import math
 import os
 import signal
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +16,13 @@ from torch import distributed
 
 from hsweep import Point, Sweep, command, epochs, grid
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Assignment, Event, Report, Resources
+from hsweep.design.trial import Resources
 from hsweep.design.user_training import TrainFunction
 from hsweep.errors import UserError
 from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.run import connect
-from hsweep.training.run import Channel, Run
-from hsweep.training.train import train
-from hsweep.training.world import World, agreements_in, find_store
+from hsweep.training.run import Run
 
 prepare_ray()
 
@@ -158,87 +156,47 @@ def test_two_processes_train_a_trial_and_a_death_of_either_costs_no_number(
         assert not any(is_running(pid) for pid in before)
 
 
-class Ranks:
-    """Two ranks of one trial in two threads of this process, on the groups that processes have."""
-
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-        self.errors: dict[int, BaseException] = {}
-        store = find_store("127.0.0.1")
-        self.stores = [store, find_store(store.host, store.port)]
-
-    def train(self, through: int = 99) -> list[int]:
-        """Train up to a unit; return the units that rank 0 reports."""
-        heard: list[int] = []
-
-        class Listening(Channel):
-            def put(self, event: Event, /) -> bool:
-                assert isinstance(event, Report)
-                heard.append(event.unit)
-                return event.unit < through
-
-        def run(rank: int) -> None:
-            try:
-                world = World(rank, 2, agreements_in(self.stores[rank], "trial", rank, 2))
-                train(self.assignment, Listening(), world)
-            except BaseException as error:
-                self.errors[rank] = error
-
-        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        return heard
-
-
 @dataclass(frozen=True)
 class Reporting:
-    """Reports up to the last unit, and rank 1 from ``ahead`` units later up to ``short`` before."""
+    """Reports up to the last unit; what the axis ``fate`` names happens in one of its ranks.
 
-    ahead: int = 0
-    short: int = 0
-    ends_in: str = ""
+    Each unit leaves a file that names fate, unit and rank.
+    """
+
+    folder: str = ""
 
     def __call__(self, point: Point, run: Run) -> None:
-        ahead, short = (self.ahead, self.short) if run.rank else (0, 0)
-        for unit in range(1 + ahead, run.budget + 1 - short):
+        is_ahead = point.fate == "ahead" and run.rank == 1
+        is_short = point.fate == "short" and run.rank == 1
+        for unit in range(1 + is_ahead, run.budget + 1 - is_short):
+            (Path(self.folder) / f"{point.fate} {unit} {run.rank}").touch()
+            is_diverging = point.fate == "diverges" and unit == 2
             if run.rank == 0:
-                run.report(unit, place=1.0)
+                run.report(unit, place=math.nan if is_diverging else 1.0)
             else:
                 run.report(unit)
-            if self.ends_in:
-                (Path(self.ends_in) / f"{unit} {run.rank}").touch()
 
 
-@pytest.mark.parametrize(
-    ("train", "differ"),
-    [
-        (Reporting(ahead=1), "unit 0 they differ: rank 0 reports unit 1, rank 1 reports unit 2"),
-        (Reporting(short=1), "unit 3 they differ: rank 0 reports unit 4, rank 1 has returned"),
-    ],
-)  # fmt: skip
-def test_ranks_at_different_units_are_an_error_in_all_of_them(
-    tmp_path: Path, train: TrainFunction, differ: str
+def test_ranks_report_the_same_units_and_end_where_rank_0_ends(
+    local_ray: None, tmp_path: Path
 ) -> None:
-    [trial] = planned(sweep_of(train))
-    ranks = Ranks(assignment_of(trial, tmp_path))
-    ranks.train()
-    assert set(ranks.errors) == {0, 1}
-    for error in ranks.errors.values():
-        assert isinstance(error, UserError)
-        assert str(error).endswith(differ)
-
-
-def test_all_ranks_end_at_the_report_at_which_rank_0_is_ended(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()
-    [trial] = planned(sweep_of(Reporting(ends_in=str(traces))))
-    ranks = Ranks(assignment_of(trial, tmp_path))
-    assert ranks.train(through=2) == [1, 2]
-    assert not ranks.errors
-    assert {trace.name for trace in traces.iterdir()} == {"1 0", "1 1"}
+    fates = ["diverges", "ahead", "short"]
+    sweep = sweep_of(Reporting(str(traces)), fates, max_failures=0)
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        RayRunner(scratch=str(tmp_path / "ray")).run(coordinator)
+        ends = {row.point["fate"]: row for row in coordinator.journal.trials()}
+    assert {trace.name for trace in traces.glob("diverges *")} == {
+        f"diverges {unit} {rank}" for unit in (1, 2) for rank in (0, 1)
+    }
+    assert ends["diverges"].status == "diverged"
+    for fate, differ in {
+        "ahead": "unit 0 they differ: rank 0 reports unit 1, rank 1 reports unit 2",
+        "short": "unit 3 they differ: rank 0 reports unit 4, rank 1 has returned",
+    }.items():
+        assert ends[fate].status == "failed"
+        assert differ in ends[fate].reason
 
 
 @pytest.mark.parametrize(
