@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import Result
 from searched_studies import answer_of
 
@@ -108,22 +107,24 @@ def test_each_shape_races_at_its_own_best_rate(hsweep: Invoke, tmp_path: Path, h
     assert len(counted) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
 
 
-@pytest.mark.parametrize("dies_at", [2, 14, 17])
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
-    hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int
+    hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
-    ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, "cut")
-    assert ended.exit_code == 130, ended.output
-    write(tmp_path, dies_at=0)
-    assert hsweep("resume", "cut", "--runner", "inline", "--accept-code").exit_code == 0
     assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
-    assert trained(home, "cut") == trained(home, "whole")
-    cut, whole = answer_of(home, "cut"), answer_of(home, "whole")
-    for command in ("settle_command", "confirm_command"):  # these name the study
-        del cut[command], whole[command]
-    assert cut == whole
+    for dies_at in (2, 14, 17):
+        cut = f"cut-{dies_at}"
+        (tmp_path / "count").unlink()
+        ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, cut)
+        assert ended.exit_code == 130, ended.output
+        write(tmp_path, dies_at=0)
+        assert hsweep("resume", cut, "--runner", "inline", "--accept-code").exit_code == 0
+        assert trained(home, cut) == trained(home, "whole")
+        answers = [answer_of(home, name) for name in (cut, "whole")]
+        for answer in answers:
+            del answer["settle_command"], answer["confirm_command"]  # these name the study
+        assert answers[0] == answers[1]
 
 
 def test_an_edited_space_is_raced_anew_with_what_has_been_trained(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import Result
 from searched_studies import answer_of
 
@@ -160,19 +159,21 @@ def test_a_round_trains_its_cells_at_every_budget_of_a_ladder(
     assert len(trained(home, "toy-quick")) == num_asked
 
 
-@pytest.mark.parametrize("dies_at", [3, 9, 20])
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
-    hsweep: Invoke, tmp_path: Path, home: Home, dies_at: int
+    hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
-    ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, "cut")
-    assert ended.exit_code == 130, ended.output
-    write(tmp_path, dies_at=0)
-    assert hsweep("resume", "cut", "--runner", "inline", "--accept-code").exit_code == 0
     assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
-    assert trained(home, "cut") == trained(home, "whole")
-    assert answer_of(home, "cut") == answer_of(home, "whole")
+    for dies_at in (3, 9, 20):
+        cut = f"cut-{dies_at}"
+        (tmp_path / "count").unlink()
+        ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, cut)
+        assert ended.exit_code == 130, ended.output
+        write(tmp_path, dies_at=0)
+        assert hsweep("resume", cut, "--runner", "inline", "--accept-code").exit_code == 0
+        assert trained(home, cut) == trained(home, "whole")
+        assert answer_of(home, cut) == answer_of(home, "whole")
 
 
 def test_it_searches_at_every_value_of_a_second_axis(
