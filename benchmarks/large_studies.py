@@ -118,7 +118,7 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     """Write a made-up study into a home, with an MLflow run for every trial."""
     metric, goal = ("nmse", "min") if kind == "transition" else ("top1", "max")
     question: Question = (
-        Transition(x="heads", by="seq_len")
+        Transition(x="heads", by="seq_len", scale="error")
         if kind == "transition"
         else lean({"heads": 10, "depth": 10, "head_dim": 80}, margin=0.02)
     )

@@ -61,8 +61,6 @@ _FIRST: Final = (6, 5, 9)
 """Head counts that are all searched from the start; of more, the fewest and the most."""
 _SCATTER: Final = 1.4
 """Sd of single head counts about a smooth decline, over the scale's smallest."""
-_SCATTER_SURE: Final = 2.2
-"""How many of these the excess must exceed; the search has chosen the largest of several."""
 _LAST_SURE: Final = 1.3
 """How much more at the last head count, after which nothing shows that the error stays low."""
 _POCOCK: Final = (1.0, 0.588, 0.442, 0.364, 0.316)
@@ -236,6 +234,10 @@ class _Locator:
         self.search, self.window = (_Cells(seed, limits.min_drop) for seed in (SEARCH_SEED, 0))
         self.learnt: dict[int, float] = {}
         self.ladder = _ladder(len(lengths))
+        # How many sds of their scatter the excess must exceed. The search has chosen the largest of
+        # the steps: Bonferroni over them.
+        steps = max(1, len(heads) - 1)
+        self.scatter_sure = float(special.ndtri(1 - ALPHA / steps))
 
     def run(self) -> Design[Run, Located]:
         answer = Located("none", f"no step falls by {self.limits.min_drop:g} {self.limits.unit}")
@@ -435,7 +437,7 @@ class _Locator:
             weights = self._weights(table.heads[0], step)
             excess = drop - max(0.0, float(-weights[0] * (level[0] - level[before])))
             seed_se = math.sqrt(float(weights**2 @ variance[:3]))
-            chance = _SCATTER_SURE * _SCATTER * limits.head_sd * math.hypot(*weights)
+            chance = self.scatter_sure * _SCATTER * limits.head_sd * math.hypot(*weights)
             sure = chance * (_LAST_SURE if step == len(self.heads) - 1 else 1.0)
             if is_large and excess >= max(limits.min_excess, math.hypot(crit * seed_se, sure)):
                 shown_by = "abruptness"
