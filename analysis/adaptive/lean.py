@@ -1,14 +1,15 @@
 """Which is the leanest shape that is no worse than the baseline? A race for it.
 
-Every cheaper shape has one run at first, then those that may still win have 3, 5 and 8, and the
-baseline, with which all are compared, has more. After each of these looks
+The cheaper half of the shapes have one run at first, then those that may still win have 3, 5 and 8,
+and the baseline, with which all are compared, has more. After each of these looks
 
 - a shape is **established** by a one-sided test of "worse by the margin or more", at its look's
   share of alpha (`_SHARES`; Bonferroni over the looks) and by Holm over all cheaper shapes,
   raced or not (Maurer and Bretz 2013 for group-sequential tests). Dearer shapes then leave;
 - a shape **leaves** once it is unlikely to be established by its last look, given its runs so far.
   Leaving spends no alpha: it costs power alone;
-- the cheapest go on: so many that one of them is likely to be established, and the others wait.
+- the cheapest go on: so many that one of them is likely to be established, and the others wait. The
+  dearer half begin where none of the others is.
 
 Where none is left that could be established, those that have left go on if all of them may be shown
 to be worse by more than the margin, again by Holm and with alpha divided over the looks.
@@ -109,17 +110,18 @@ class _Race(Looks):
         self.standings = {shape: Standing(shape) for shape in cheaper}
         sizes = {self.base: BASELINE_SEEDS, **dict.fromkeys(cheaper, SEEDS)}
         super().__init__(sizes, "which shapes may be no worse?" if cheaper else "")
+        self.looks = dict.fromkeys((self.base, *cheaper[: math.ceil(len(cheaper) / 2)]), 0)
 
     def _look(self) -> None:
         """Test the shapes that have come to a further look, and choose those that go on."""
         for k, each in self.standings.items():
-            if each.look != self.looks[k]:
+            if each.look != self.looks.get(k, each.look):
                 self.standings[k] = self._standing(k)
         self._step_down("established")
         self._step_down("excluded")
         going_on, self.why = self._next()
         for k in going_on:
-            self.looks[k] += 1
+            self.looks[k] = self.looks.get(k, -1) + 1
             self.looks[self.base] = max(self.looks[self.base], self.looks[k])
 
     def _standing(self, k: int) -> Standing:
@@ -154,7 +156,9 @@ class _Race(Looks):
         for k, each in self.standings.items():
             if each.outcome == "established" or missed < 1 - _LEADING:
                 break
-            if each.outcome == "not raced":
+            if k not in self.looks:
+                leading.append(k)
+            elif each.outcome == "not raced":
                 chance = self._told_last(k, "established")
                 if chance < _HOPELESS[each.look]:
                     each.outcome = "left early"

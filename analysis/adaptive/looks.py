@@ -48,7 +48,7 @@ class Looks(ABC):
 
     Attributes:
         sizes: runs of each shape at each of its looks.
-        looks: the look that the runs of each shape are asked for.
+        looks: the look that the runs of each shape that has begun are asked for.
         values: of each shape, in the order of the seeds.
         asked: seeds that each shape has been given.
         samples: the usable runs of each shape that has some, at the last look.

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic
 
@@ -323,6 +324,13 @@ class LeanSearch(ShapeSearch[tuple[Raced, ...]]):
 
     def _design(self) -> Design[ShapeRun, tuple[Raced, ...]]:
         return race(self._comparisons, self._unit)
+
+    def film(self) -> SearchFilm:
+        """Return what it has trained so far, and the shapes that it has not begun."""
+        tried = {run.shape for each in self.played.rounds for run in each.runs}
+        untried = [k for each in self._comparisons for k in each if k not in tried]
+        labels = tuple(point_label(self.shapes[k], self._varying) for k in untried)
+        return replace(super().film(), untried=labels)
 
     def _made_up(self, run: ShapeRun, share: float) -> float:
         is_base = any(run.shape == baseline for baseline, *_ in self._comparisons)

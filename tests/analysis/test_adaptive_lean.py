@@ -84,6 +84,14 @@ def test_dearer_shapes_leave_once_a_cheaper_one_is_established() -> None:
     assert set(found[first + 1 :]) <= {"not raced", "established"}
 
 
+def test_the_dearer_half_begins_where_the_cheaper_one_does_not_suffice() -> None:
+    half = {*range((SHAPES + 1) // 2), SHAPES}
+    for family, tried in (("equal", half), ("worse", {*range(SHAPES + 1)})):
+        played = play(race([COMPARISON], 1.0), simulated(family, SHAPES, 1).value, always)
+        assert {run.shape for run in played.rounds[0].runs} == half
+        assert {run.shape for each in played.rounds for run in each.runs} == tried
+
+
 def test_comparisons_are_raced_side_by_side_each_at_its_part_of_alpha() -> None:
     left, right = (simulated("equal", SHAPES, number) for number in (1, 2))
     both = [COMPARISON, (31, *range(16, 31))]
