@@ -9,11 +9,12 @@ way than planned says in which.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from hsweep.design.labels import first_of, listed, point_label, unit_word
+from hsweep.design.search import BY_ROUNDS
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import without_middle
 from hsweep.record.manifest import Manifest
@@ -299,7 +300,9 @@ def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int)
     """Return in words how many trials a study has, and how many were not needed; ``runs`` will have
     been started when it is complete."""
     scouts, unit = manifest.scouts, str(manifest.budget["unit"])
+    is_searched = manifest.search in BY_ROUNDS
     size = Size.of(trials, manifest.question or {}, scouts)
+    size = replace(size, seeds=1) if is_searched else size  # they differ from place to place
     lines = []
     if trials:  # a study may have been killed before they were recorded
         budgets = budgets_in_words((trial.budget for trial in trials), unit)
@@ -312,10 +315,10 @@ def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int)
         )
     if unneeded := sum(trial.status == TrialStatus.NOT_NEEDED for trial in trials):
         were = "was" if unneeded == 1 else "were"
-        lines.append(
-            f"{counted(unneeded, 'further run')} {were} planned and not needed: what loses by its "
-            "scouts, or at a shorter budget, is trained no further"
-        )
+        why = "what loses by its scouts, or at a shorter budget, is trained no further"
+        if is_searched:
+            why = "the search did not ask for more"
+        lines.append(f"{counted(unneeded, 'further run')} {were} planned and not needed: {why}")
     return lines
 
 

@@ -83,6 +83,9 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     assert f"The search trained {len(runs)} of the 100 runs" in ended.stdout
     assert "It did not try shapes that cost more: heads=2 depth=2, " in ended.stdout
     assert "stopped early" not in ended.stdout
+    shown = hsweep("show", "toy-quick").stdout
+    assert f"12 shapes: {len(runs)} runs of 1 step" in shown
+    assert f"{100 - len(runs)} further runs were planned and not needed: the search did" in shown
 
 
 def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

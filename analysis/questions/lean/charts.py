@@ -145,7 +145,7 @@ def _forest_caption(lean: LeanResult, tried: int, left_out: int, *, in_groups: b
         f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
         f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
         f"right of it, crosses are excluded (shown to lie left of it), and open circles are "
-        f"undecided (Holm {over}).{some}"
+        f"neither (Holm {over}).{some}"
     )
 
 
