@@ -9,7 +9,7 @@ and the baseline, with which all are compared, has more. After each of these loo
 - a shape **leaves** once it is unlikely to be established by its last look, given its runs so far.
   Leaving spends no alpha: it costs power alone;
 - the cheapest go on: so many that one of them is likely to be established, and the others wait. The
-  dearer half begin where none of the others is.
+  dearer half begin where it is not even as likely as not.
 
 Where none is left that could be established, those that have left go on if all of them may be shown
 to be worse by more than the margin, again by Holm and with alpha divided over the looks.
@@ -47,6 +47,8 @@ _UNSHOWN: Final = 0.03
 """Nor is it tried to exclude all, where the chance to exclude one is below this."""
 _LEADING: Final = 0.9
 """Shapes wait where one of the cheaper ones is established with this chance."""
+_LIKELY: Final = 0.5
+"""The same of shapes that have no run yet."""
 
 
 Comparison = tuple[int, ...]
@@ -154,9 +156,10 @@ class _Race(Looks):
         """Return the shapes that go on to their next look, and why; none at the end."""
         leading, missed = [], 1.0
         for k, each in self.standings.items():
-            if each.outcome == "established" or missed < 1 - _LEADING:
+            has_begun = k in self.looks
+            if each.outcome == "established" or 1 - missed > (_LEADING if has_begun else _LIKELY):
                 break
-            if k not in self.looks:
+            if not has_begun:
                 leading.append(k)
             elif each.outcome == "not raced":
                 chance = self._told_last(k, "established")
