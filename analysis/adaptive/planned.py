@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic
 
@@ -255,6 +254,7 @@ class ShapeSearch(RoundSearch[ShapeRun, Answer]):
         shapes: every shape by its index, the cheapest first: the axes of its points but the
             nuisance axes.
         costs: of each shape, in the order of the question's.
+        varying: the axes by which shapes differ.
     """
 
     _noise = _NOISE
@@ -277,7 +277,7 @@ class ShapeSearch(RoundSearch[ShapeRun, Answer]):
         self.shapes = sorted(known, key=lambda shape: (known[shape][0], repr(dict(shape))))
         self.costs = [known[shape] for shape in self.shapes]
         self._index = {shape: k for k, shape in enumerate(self.shapes)}
-        self._varying = varying_axes(self.shapes)
+        self.varying = varying_axes(self.shapes)
         super().__init__(rows, budget, scouts)
 
     def _shape(self, row: "TrialRow") -> Point:
@@ -293,7 +293,7 @@ class ShapeSearch(RoundSearch[ShapeRun, Answer]):
         """Return the shapes of runs in words, those with as many runs together."""
         groups: dict[int, list[str]] = {}
         for shape, number in Counter(run.shape for run in runs).items():
-            groups.setdefault(number, []).append(point_label(self.shapes[shape], self._varying))
+            groups.setdefault(number, []).append(point_label(self.shapes[shape], self.varying))
         texts = []
         for number, labels in groups.items():
             each = " of" if len(labels) == 1 else " each of"
@@ -324,13 +324,6 @@ class LeanSearch(ShapeSearch[tuple[Raced, ...]]):
 
     def _design(self) -> Design[ShapeRun, tuple[Raced, ...]]:
         return race(self._comparisons, self._unit)
-
-    def film(self) -> SearchFilm:
-        """Return what it has trained so far, and the shapes that it has not begun."""
-        tried = {run.shape for each in self.played.rounds for run in each.runs}
-        untried = [k for each in self._comparisons for k in each if k not in tried]
-        labels = tuple(point_label(self.shapes[k], self._varying) for k in untried)
-        return replace(super().film(), untried=labels)
 
     def _made_up(self, run: ShapeRun, share: float) -> float:
         is_base = any(run.shape == baseline for baseline, *_ in self._comparisons)

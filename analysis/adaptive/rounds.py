@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from analysis.values import Number
-from hsweep.design.labels import first_of
 
 AnyRun = TypeVar("AnyRun", bound=tuple[int, ...])
 """One run: the indices of what is trained, and the number of its seed."""
@@ -98,13 +97,11 @@ class SearchFilm:
         hidden: the largest jump beyond a smooth decline that may lie between two neighbours among
             the values that a search for a transition has tried, and these two; None where all were
             tried.
-        untried: shapes that a race for the leanest has not begun, as labels.
     """
 
     rounds: tuple[SearchRound, ...]
     planned: int
     hidden: tuple[float, Number, Number] | None = None
-    untried: tuple[str, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -113,10 +110,8 @@ class SearchFilm:
 
     @property
     def text(self) -> str:
-        """The share that was trained and the shapes that were not, in sentences."""
-        untried = f" It did not try shapes that cost more: {first_of(self.untried)}."
+        """The share that was trained, in a sentence."""
         return (
             f"The search trained {self.runs:,} of the {self.planned:,} runs that it could ask for, "
             f"in {len(self.rounds)} round{'s' * (len(self.rounds) > 1)}."
-            f"{untried * bool(self.untried)}"
         )

@@ -82,6 +82,7 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     assert "heads=4, depth=1 does as well as heads=4, depth=3" in ended.stdout
     assert f"The search trained {len(runs)} of the 100 runs" in ended.stdout
     assert "It did not try shapes that cost more: heads=2 depth=2, " in ended.stdout
+    assert "(Holm over 11 cheaper shapes, for all looks)" in ended.stdout
     assert "stopped early" not in ended.stdout
     shown = hsweep("show", "toy-quick").stdout
     assert f"12 shapes: {len(runs)} runs of 1 step" in shown

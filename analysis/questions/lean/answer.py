@@ -20,6 +20,7 @@ from analysis.runs.table import Runs
 from analysis.sensitivity import SURE, BudgetAnswer, Quantity, Verdicts, paired_curve, sensitivity
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, number
+from hsweep.design.labels import point_label
 from hsweep.design.space import Point
 from hsweep.errors import UserError
 
@@ -64,6 +65,11 @@ def _raced(result: LeanResult, race: LeanSearch, at: Mapping[str, Any]) -> LeanR
         reason="" if ends is not None else RACING,
         table=table,
         choice=None if chosen is None else chosen.label,
+        untried=tuple(
+            point_label(shape, race.varying)
+            for shape, each in standings.items()
+            if each.look < 0 and not any(shape.has(row.config) for row in table)
+        ),
         missing=(),
         warnings=(),
     )

@@ -114,11 +114,11 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
         ends += [point.x - down, point.x + up]
     room = 0.05 * (max(ends) - min(ends))
     margin = number_text(-lean.margin)
-    tried = sum(len(result.table) for result in drawn)
+    left_out = sum(len(result.table) for result in drawn) - len(picks)
     return Chart(
         "candidates",
         "Candidates against the baseline",
-        _forest_caption(lean, tried, tried - len(picks), in_groups=bool(headings)),
+        _forest_caption(lean, left_out, in_groups=bool(headings)),
         Axis(
             f"difference in {lean.metric} (right is better)",
             range=(min(ends) - room, max(ends) + room),
@@ -136,9 +136,9 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
     )
 
 
-def _forest_caption(lean: LeanResult, tried: int, left_out: int, *, in_groups: bool) -> str:
+def _forest_caption(lean: LeanResult, left_out: int, *, in_groups: bool) -> str:
     whose = "the baseline of its group" if in_groups else "the baseline"
-    over = "within each group" if in_groups else f"over {tried} candidates"
+    over = "within each group" if in_groups else f"over {lean.num_candidates} candidates"
     some = f" {left_out} further candidates are in the table only." if left_out else ""
     return (
         f"Difference of each cheaper shape to {whose} with its "

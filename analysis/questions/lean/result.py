@@ -114,6 +114,7 @@ class LeanResult(Jsonable):
         margin: in the metric's unit.
         sd: the baseline's seed sd; None where it is not measured.
         stopped: labels of the cheaper configurations that early stopping dropped.
+        untried: labels of those that the race has not begun.
         missing: runs that would settle undecided candidates, where their number is known.
         choice: label of the cheapest accepted candidate.
         costs: names of the cost columns; the first one orders the table.
@@ -154,6 +155,12 @@ class LeanResult(Jsonable):
     sensitivity: Sensitivity | None = None
     at: dict[str, AxisValue] = field(default_factory=dict)
     film: SearchFilm | None = None
+    untried: tuple[str, ...] = ()
+
+    @property
+    def num_candidates(self) -> int:
+        """How many cheaper configurations the error rate is shared by."""
+        return len(self.table) + len(self.stopped) + len(self.untried)
 
     @property
     def heading(self) -> str:
@@ -238,9 +245,7 @@ def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
     usable = [
         (lean, lean.chosen, lean.margin_over_sd)
         for lean in comparisons(result)
-        if lean.chosen is not None
-        and lean.margin_over_sd is not None
-        and len(lean.table) + len(lean.stopped) > 1
+        if lean.chosen is not None and lean.margin_over_sd is not None and lean.num_candidates > 1
     ]
     if not usable:
         return ()

@@ -42,6 +42,8 @@ from analysis.text.settled import (
 )
 from analysis.text.tables import TERMINAL_ROWS, Table
 from analysis.values import value_text
+from hsweep.design.labels import first_of
+from hsweep.record.summary import counted
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
@@ -81,6 +83,8 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
         sentences.append(_seeds_to_settle(result))
     if result.film is not None:
         sentences.append(result.film.text)
+    if result.untried:
+        sentences.append(f"It did not try shapes that cost more: {first_of(result.untried)}.")
     if result.table:
         sentences += [
             all_at_best(result.nuisance)
@@ -143,7 +147,7 @@ def _undecided(result: LeanResult) -> str:
         was_or_were = "was" if len(result.stopped) == 1 else "were"
         parts.append(f"{len(result.stopped)} {was_or_were} stopped early and not compared")
     rest = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
-    if len(result.table) + len(result.stopped) == 1 and not result.stopped:
+    if result.num_candidates == 1 and not result.stopped:
         return (
             f"Undecided: the cheaper shape tried is neither established as no worse than the "
             f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more."
@@ -180,9 +184,8 @@ def _margin(result: LeanResult) -> str:
 
 
 def _cheaper(result: LeanResult) -> str:
-    """Return the number of candidates in words, with those that early stopping dropped."""
-    tried = len(result.table) + len(result.stopped)
-    return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
+    """Return the number of candidates in words, with those that were stopped early or not tried."""
+    return counted(result.num_candidates, "cheaper shape")
 
 
 def _settings_at_edge(result: LeanResult) -> str:
@@ -291,7 +294,7 @@ def _seeds_text(row: LeanRow) -> str:
 def _confirmation(result: LeanResult) -> str:
     """Return the advice to confirm a choice among several; empty without one."""
     chosen, ratio = result.chosen, result.margin_over_sd
-    if chosen is None or ratio is None or len(result.table) + len(result.stopped) < 2:
+    if chosen is None or ratio is None or result.num_candidates < 2:
         return ""
     seeds = confirming_seeds(ratio, result.settings.alpha)
     return (
