@@ -11,7 +11,7 @@ one of them is not worse than the deep baseline by more than the margin.
 Seen. `quick`, a race on digits at one rate: 8 heads in 1 layer are no worse than 4 heads in 4
 layers by the margin of 3.5 points (-0.9 points over 5 seeds; at most 3 % of such studies would say
 so of a shape worse by the margin) and save 61 % of the parameters; that is not known to be settled.
-Ten other study seeds choose the same shape, in races of 54 to 84 runs and in their grids (`grid`).
+Ten other study seeds choose the same shape, in races of 44 to 70 runs and in their grids (`grid`).
 The margin is wide so that the shapes lie on one side of it: with 2 points 4 heads in 2 layers, 8 in
 1 and 8 in 2 take turns. `tuned`,
 on digits, each shape at its best of four rates (0.0032 or 0.01, inside the range): undecided:
@@ -22,7 +22,7 @@ by 2 points; it would take 18 of each or more. The images are tiny and the task 
 also among shapes of equally many heads (-0.67, p = 0.007); but the condition number falls with
 coupled heads, too, where the theory says it stays the same.
 
-Cost. `quick`: scikit-learn's 1,797 digits, 62 of 200 runs, 70 seconds on two cores.
+Cost. `quick`: scikit-learn's 1,797 digits, 48 of 200 runs, 55 seconds on two cores.
 `tuned`: 560 trials, 20 minutes of one core that had other work as well. `conditioning`: 66 trials
 of these, four minutes. `cifar10`: a GPU for about a day (not measured), `--set
 data=PATH_OR_HUB_NAME`. `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's recipe; the
