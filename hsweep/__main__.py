@@ -8,10 +8,14 @@ from hsweep.signals import end_unfinished
 def main() -> None:
     """Run a command and end the process."""
     # First of all: nothing is on record while the commands are imported, and the same goes on.
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, end_unfinished)
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    for number, handler in usual.items():
+        if signal.getsignal(number) is handler:
+            signal.signal(number, end_unfinished)
     from hsweep.cli import main as commands
 
+    if signal.getsignal(signal.SIGINT) is end_unfinished:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         commands()
     finally:

@@ -29,10 +29,10 @@ class Termination(KeyboardInterrupt):
     """The interrupt of a command by SIGTERM."""
 
 
-def end_unfinished(_number: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM while the commands are imported: end this process."""
+def end_unfinished(number: int, _frame: FrameType | None) -> None:
+    """Handle a signal while the commands are imported: end this process."""
     os.write(2, b"\nhsweep: interrupted before anything began\n")
-    os._exit(EXIT_UNFINISHED)
+    os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_UNFINISHED)
 
 
 @contextlib.contextmanager

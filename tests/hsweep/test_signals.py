@@ -92,3 +92,27 @@ def test_sigterm_waits_while_a_library_has_it_and_is_not_lost() -> None:
         assert heard == ["ours"]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+INTERRUPTED_AS_IT_STARTS = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "hsweep.commands.join":
+            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+sys.meta_path.insert(0, Interrupting())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("hsweep", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 75)])
+def test_a_signal_while_the_commands_are_imported_ends_the_program_in_words(
+    name: str, code: int
+) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AS_IT_STARTS, name]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == code
+    assert ended.stderr == "\nhsweep: interrupted before anything began\n"
