@@ -1,7 +1,12 @@
-"""What studies that search say at their end."""
+"""What studies that search say at their end, also where they were cut off."""
 
 import json
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+from click.testing import Result
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -12,3 +17,38 @@ def answer_of(home: Home, name: str) -> dict[str, Any]:
     study = StudyFolder.open(home, name)
     found: dict[str, Any] = json.loads(study.paths.analysis.read_text())
     return found
+
+
+def assert_interruptions_change_nothing(
+    hsweep: Callable[..., Result],
+    home: Home,
+    write: Callable[..., Path],
+    trained: Callable[[Home, str], list[tuple[Any, ...]]],
+    cuts: Sequence[int],
+) -> None:
+    """Assert that a study trains and says the same wherever a training interrupts it.
+
+    Args:
+        write: writes its sweep file, whose training ``dies_at`` counts its calls in ``count``
+            beside it.
+        trained: returns what a study has trained.
+        cuts: numbers of the trainings that interrupt it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
+    file = write()
+    assert hsweep("run", file, *how, "whole").exit_code == 0
+    whole = trained(home, "whole"), _without_commands(answer_of(home, "whole"))
+    for dies_at in cuts:
+        name = f"cut-{dies_at}"
+        file.with_name("count").unlink()
+        ended = hsweep("run", write(dies_at=dies_at), *how, name)
+        assert ended.exit_code == 130, ended.output
+        write()
+        assert hsweep("resume", name, "--runner", "inline", "--accept-code").exit_code == 0
+        assert (trained(home, name), _without_commands(answer_of(home, name))) == whole
+
+
+def _without_commands(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer without the commands, which name the study."""
+    return {key: value for key, value in answer.items() if not key.endswith("_command")}

@@ -1,13 +1,13 @@
 """A study that searches for its front: what it trains and says, and where it is cut off."""
 
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
-from searched_studies import answer_of
+from searched_studies import answer_of, assert_interruptions_change_nothing
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -89,18 +89,7 @@ def test_the_search_can_be_named_on_the_command_line(hsweep: Invoke, tmp_path: P
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
-    assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
-    for dies_at in (2, 17):
-        cut = f"cut-{dies_at}"
-        (tmp_path / "count").unlink()
-        ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, cut)
-        assert ended.exit_code == 130, ended.output
-        write(tmp_path)
-        assert hsweep("resume", cut, "--runner", "inline", "--accept-code").exit_code == 0
-        assert trained(home, cut) == trained(home, "whole")
-        assert answer_of(home, cut)["table"] == answer_of(home, "whole")["table"]
+    assert_interruptions_change_nothing(hsweep, home, partial(write, tmp_path), trained, (2, 17))
 
 
 @pytest.mark.parametrize(

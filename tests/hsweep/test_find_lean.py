@@ -1,12 +1,12 @@
 """A study that races its shapes: what it trains and says, and where it is cut off."""
 
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from click.testing import Result
-from searched_studies import answer_of
+from searched_studies import answer_of, assert_interruptions_change_nothing
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -115,21 +115,9 @@ def test_each_shape_races_at_its_own_best_rate(hsweep: Invoke, tmp_path: Path, h
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
-    assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
-    for dies_at in (2, 10, 12):
-        cut = f"cut-{dies_at}"
-        (tmp_path / "count").unlink()
-        ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, cut)
-        assert ended.exit_code == 130, ended.output
-        write(tmp_path, dies_at=0)
-        assert hsweep("resume", cut, "--runner", "inline", "--accept-code").exit_code == 0
-        assert trained(home, cut) == trained(home, "whole")
-        answers = [answer_of(home, name) for name in (cut, "whole")]
-        for answer in answers:
-            del answer["settle_command"], answer["confirm_command"]  # these name the study
-        assert answers[0] == answers[1]
+    assert_interruptions_change_nothing(
+        hsweep, home, partial(write, tmp_path), trained, (2, 10, 12)
+    )
 
 
 def test_an_edited_space_is_raced_anew_with_what_has_been_trained(

@@ -1,13 +1,13 @@
 """A study that searches for its transition: what it trains and says, and where it is cut off."""
 
 import json
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from click.testing import Result
-from searched_studies import answer_of
+from searched_studies import answer_of, assert_interruptions_change_nothing
 
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -162,18 +162,7 @@ def test_a_round_trains_its_cells_at_every_budget_of_a_ladder(
 def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
     hsweep: Invoke, tmp_path: Path, home: Home
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = ("--runner", "inline", "--no-check", "--no-reuse", "--study")
-    assert hsweep("run", write(tmp_path), *how, "whole").exit_code == 0
-    for dies_at in (3, 9, 20):
-        cut = f"cut-{dies_at}"
-        (tmp_path / "count").unlink()
-        ended = hsweep("run", write(tmp_path, dies_at=dies_at), *how, cut)
-        assert ended.exit_code == 130, ended.output
-        write(tmp_path, dies_at=0)
-        assert hsweep("resume", cut, "--runner", "inline", "--accept-code").exit_code == 0
-        assert trained(home, cut) == trained(home, "whole")
-        assert answer_of(home, cut) == answer_of(home, "whole")
+    assert_interruptions_change_nothing(hsweep, home, partial(write, tmp_path), trained, (3, 9, 20))
 
 
 def test_it_searches_at_every_value_of_a_second_axis(
