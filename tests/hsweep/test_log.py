@@ -225,7 +225,6 @@ class TestTheIndex:
 class TestAKill:
     KILLED = """
 import os, signal, sys
-from itertools import chain
 from pathlib import Path
 from hsweep.record import log
 from hsweep.record.journal import Journal
