@@ -160,7 +160,7 @@ def test_two_processes_train_a_trial_and_a_death_of_either_costs_no_number(
 class Reporting:
     """Reports up to the last unit; what the axis ``fate`` names happens in one of its ranks.
 
-    Each unit leaves a file that names fate, unit and rank.
+    Each unit leaves a file that names fate, unit and rank, and a refused report one with its text.
     """
 
     folder: str = ""
@@ -171,10 +171,16 @@ class Reporting:
         for unit in range(1 + is_ahead, run.budget + 1 - is_short):
             (Path(self.folder) / f"{point.fate} {unit} {run.rank}").touch()
             is_diverging = point.fate == "diverges" and unit == 2
-            if run.rank == 0:
-                run.report(unit, place=math.nan if is_diverging else 1.0)
-            else:
-                run.report(unit)
+            try:
+                if run.rank == 0:
+                    run.report(unit, place=math.nan if is_diverging else 1.0)
+                else:
+                    run.report(unit)
+            except UserError as error:
+                (Path(self.folder) / f"refused {point.fate} {run.rank}").write_text(str(error))
+                if point.fate == "ahead":
+                    distributed.barrier()  # the first to end ends the other
+                raise
 
 
 def test_ranks_report_the_same_units_and_end_where_rank_0_ends(
@@ -191,12 +197,16 @@ def test_ranks_report_the_same_units_and_end_where_rank_0_ends(
         f"diverges {unit} {rank}" for unit in (1, 2) for rank in (0, 1)
     }
     assert ends["diverges"].status == "diverged"
-    for fate, differ in {
+    differ = {
         "ahead": "unit 0 they differ: rank 0 reports unit 1, rank 1 reports unit 2",
         "short": "unit 3 they differ: rank 0 reports unit 4, rank 1 has returned",
-    }.items():
+    }
+    for fate, text in differ.items():
         assert ends[fate].status == "failed"
-        assert differ in ends[fate].reason
+        assert text in ends[fate].reason
+    # A rank that has returned is refused outside its function, and may end before the other.
+    for rank in (0, 1):
+        assert (traces / f"refused ahead {rank}").read_text().endswith(differ["ahead"])
 
 
 @pytest.mark.parametrize(
