@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from hsweep.commands.analyze import analyze, replay
+from hsweep.commands.analyze import analyze
 from hsweep.commands.compare import compare
 from hsweep.commands.data import data
 from hsweep.commands.delete import delete
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 for _command in (
-    *(plan, run, resume, list_, show, analyze, replay, report, export, ui, doctor, paper),
+    *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
     *(model, data, compare, sync, new, watch, delete, submit, join),
 ):
     main.add_command(_command)

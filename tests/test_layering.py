@@ -85,7 +85,7 @@ ANALYSIS_ROOMS = (
     *("analysis.adaptive", "analysis.text"),
     *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
     *("analysis.report", "analysis.terminal", "analysis.results"),
-    *("analysis.ask", "analysis.result_files", "analysis.compare", "analysis.replay"),
+    *("analysis.ask", "analysis.result_files", "analysis.compare"),
 )
 """The folders of the analysis, and its modules above them, in the same way."""
 

@@ -1,7 +1,4 @@
-"""``hsweep analyze``: the answer of a study, or the answer of any table to one kind of question.
-
-``hsweep replay``: what another way to run it would have cost, and would it say the same?
-"""
+"""``hsweep analyze``: the answer of a study, or the answer of any table to one kind of question."""
 
 import contextlib
 import dataclasses
@@ -34,11 +31,6 @@ if TYPE_CHECKING:
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _KIND: Final = "analysis kind"
 """Name under which the command's context keeps the kind of question from ``--kind``."""
-
-_WAYS: Final = (
-    "adaptive; or seeds=2, every=AXIS/2, grace=500,reduction_factor=4,min_survivors=2, or several "
-    "of these with commas between; repeat.  [default: those that fit]"
-)
 
 
 class _AnalyzeCommand(click.Command):
@@ -220,69 +212,3 @@ def _of_study(
         if with_report:
             write_study_report(study, answer, target_of(study, home), tables)
     return answer
-
-
-@click.command(
-    cls=_AnalyzeCommand,
-    params=[param for param in analyze.params if param.name not in ("out", "with_report")],
-)
-@click.option("--way", "texts", multiple=True, metavar="WAY", help=_WAYS)
-@click.option("--draws", type=click.IntRange(1, 10_000), default=200, help="Orders of the seeds.")
-@click.option("--recommend", is_flag=True, help="Name the cheapest way that kept the answer.")
-def replay(
-    study_name: str | None,
-    table: Path | None,
-    texts: tuple[str, ...],
-    draws: int,
-    recommend: bool,
-    storage: str | None,
-    home: Home,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Run STUDY again in other ways, with the values on record.
-
-    Says what share of the training each way would have cost, and in how many orders of the seeds
-    it gives the answer of the whole record. A --table has one row a report (--budget-column) and
-    is read as `hsweep analyze` reads it; the answer is that of --kind transition or lean, and of
-    another kind the best shape.
-    """
-    from rich.progress import Progress
-
-    from analysis.ask import read_runs
-    from analysis.charts.matplotlib_print import save_figures
-    from analysis.questions.base import StudyRuns
-    from analysis.replay import record, ways
-    from analysis.terminal import print_table
-    from hsweep.record.study import StudyFolder
-
-    if (study_name is None) == (table is None):
-        raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
-    with contextlib.ExitStack() as stack:
-        if table is not None:
-            kind = click.get_current_context().meta[_KIND]
-            recorded = record.table_record(read_runs(table, kind, options), kind, options)
-            folder, name = table.absolute().parent, f"{table.stem}.replay"
-        else:
-            refuse_options(options, but=(), why=_STUDY_KNOWS)
-            study = StudyFolder.open(home_of(str(study_name), home, storage), str(study_name))
-            tables = stack.enter_context(study.reading())
-            recorded = record.study_record(StudyRuns(study.manifest, tables))
-            folder, name = study.paths.figures, "replay"
-        bar = stack.enter_context(Progress(console=console_for(as_json=True), transient=True))
-        task, again = bar.add_task("replaying", total=1.0), ways.Replay(recorded)
-        played = again.rate(texts, draws, lambda done: bar.update(task, completed=done))
-    best, advice = ways.advice(played)
-    picture = None
-    with contextlib.suppress(OSError):  # read-only: the table is what counts
-        picture = str(save_figures([ways.ways_chart(played, name)], folder, ("png",))[0])
-    if as_json:
-        said = {"answer": again.answer, "recommended": best, "picture": picture}
-        print_json({**said, "ways": [each._asdict() for each in played]})
-        return
-    console = console_for(as_json=False)
-    console.print(f"as recorded: {again.answer}, from {len(again.rows)} runs")
-    print_table(console, f"Ways to run {study_name or table}", ways.ways_table(played))
-    for line in (advice if recommend else None, picture and f"picture  {picture}"):
-        if line:
-            console.print(line, soft_wrap=True)

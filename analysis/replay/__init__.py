@@ -1,1 +1,0 @@
-"""Studies on record, run again in another way with the values that are there."""
