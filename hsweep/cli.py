@@ -30,6 +30,7 @@ from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
 from hsweep.errors import FencedError, UserError, shown
 from hsweep.garbage import collect_rarely
+from hsweep.options import HeadedGroup
 from hsweep.signals import (
     EXIT_INTERRUPTED,
     EXIT_UNFINISHED,
@@ -43,12 +44,19 @@ from hsweep.workspace import is_command
 
 EXIT_FENCED: Final = 1
 EXIT_USAGE: Final = 2
+_COMMANDS: Final[dict[str, tuple[click.Command, ...]]] = {
+    "Begin": (new, plan, doctor, data),
+    "Run": (run, resume, watch),
+    "Read": (list_, show, analyze, report, compare, paper, ui),
+    "Keep": (export, model, sync, delete),
+    "Elsewhere": (submit, join),
+}
 
 if is_command():
     collect_rarely()
 
 
-class _Commands(click.Group):
+class _Commands(HeadedGroup):
     """Turns user errors into one message and exit code 2."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -124,7 +132,10 @@ class _Commands(click.Group):
         ctx.exit(EXIT_USAGE)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.version_option(package_name="hsweep")
 def main() -> None:
     """How many heads, how deep, how wide does my transformer need?
@@ -135,11 +146,10 @@ def main() -> None:
     """
 
 
-for _command in (
-    *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(model, data, compare, sync, new, watch, delete, submit, join),
-):
-    main.add_command(_command)
+for _heading, _commands in _COMMANDS.items():
+    for _command in _commands:
+        main.add_command(_command)
+        main.headings[str(_command.name)] = _heading
 
 if __name__ == "__main__":
     main()

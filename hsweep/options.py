@@ -22,7 +22,51 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 _MAX_HOURS: Final = 100_000
 _MAX_COUNT: Final = 10**18
+_WHOLE: Final = 1000
+"""Letters that the summary of a command may have: as many as it needs."""
 _PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+
+
+class HeadedOption(click.Option):
+    """An option that may begin a group of them in the help, with a heading."""
+
+    def __init__(self, *args: Any, heading: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.heading = heading
+
+
+class HeadedCommand(click.Command):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each below the last heading before it."""
+        heading, groups = "Options", dict[str, list[tuple[str, str]]]()
+        for param in self.get_params(ctx):
+            heading = getattr(param, "heading", "") or heading
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                groups.setdefault(heading, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class HeadedGroup(click.Group):
+    """Commands whose help shows the whole first sentence of each, below the heading by its name."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.headings: dict[str, str] = {}
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, in the order in which they were added."""
+        groups, widest = dict[str, list[tuple[str, str]]](), max(map(len, self.commands))
+        for name, command in self.commands.items():
+            rows = groups.setdefault(self.headings.get(name, "Commands"), [])
+            rows.append((name.ljust(widest), command.get_short_help_str(_WHOLE)))
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 def option(default: Any, *flags: str, **settings: Any) -> Any:
@@ -31,7 +75,7 @@ def option(default: Any, *flags: str, **settings: Any) -> Any:
     Args:
         default: the value where the option is left out.
         flags: as click takes them; the field's name by default.
-        settings: further arguments of ``click.option``.
+        settings: further arguments of ``click.option``, and a ``heading`` above it in the help.
     """
     return field(default=default, metadata={"flags": flags, "settings": settings})
 
@@ -62,7 +106,7 @@ def option_of(kind: type, name: str) -> Callable[[Decorated], Decorated]:
 def _click_option(option: Field[Any]) -> Callable[[Decorated], Decorated]:
     flags = option.metadata["flags"] or (f"--{option.name.replace('_', '-')}",)
     settings = {"default": option.default, **option.metadata["settings"]}
-    return click.option(*flags, option.name, **settings)
+    return click.option(*flags, option.name, cls=HeadedOption, **settings)
 
 
 def option_words(options: Any) -> list[str]:

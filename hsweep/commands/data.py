@@ -9,6 +9,7 @@ import click
 from hsweep.commands.options import data_root_option, json_option, sweep_argument, sweep_options
 from hsweep.commands.output import console_for, print_json, quantity
 from hsweep.errors import UserError
+from hsweep.options import HeadedGroup
 from hsweep.planning.options import SweepOptions
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _OF_DATA_SETS: Final = ("name", "content", "tasks", "licence", "origin", "source
 _OF_PLACES: Final = ("is_there", "folder", "num_files", "num_bytes")
 
 
-@click.group()
+@click.group(cls=HeadedGroup)
 def data() -> None:
     """List and prepare the data that sweeps need. Nothing is downloaded unasked."""
 

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
-from hsweep.options import STORAGE, OptionType, option_of, options_of
+from hsweep.options import STORAGE, HeadedOption, OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
@@ -74,8 +74,8 @@ home_option = click.option(
     type=OptionType("folder", _read_home),
     default="hsweep-home",
     envvar="HSWEEP_HOME",
-    show_default="./hsweep-home",
-    help="Where studies, the MLflow store and measured speeds are kept.",
+    help="Where studies, the MLflow store and measured speeds are kept.  [default: HSWEEP_HOME, "
+    "else ./hsweep-home]",
 )
 
 
@@ -106,6 +106,8 @@ def _keep_json_alone(ctx: click.Context, param: click.Parameter, value: bool) ->
 json_option = click.option(
     "--json",
     "as_json",
+    cls=HeadedOption,
+    heading="Output",
     is_flag=True,
     callback=_keep_json_alone,
     help="Print JSON alone; messages go to standard error.",
@@ -132,7 +134,7 @@ data_root_option = click.option(
 
 def sweep_options(command: Command) -> Command:
     """Decorate a command with the options of a sweep, which it receives as ``chosen``."""
-    return data_root_option(options_of(SweepOptions, "chosen")(command))
+    return options_of(SweepOptions, "chosen")(data_root_option(command))
 
 
 def explicit_options(names: Iterable[str]) -> list[str]:

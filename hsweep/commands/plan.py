@@ -15,6 +15,7 @@ from hsweep.commands.options import (
 )
 from hsweep.commands.output import console_for, print_json, quantity
 from hsweep.errors import UserError
+from hsweep.options import HeadedCommand, HeadedOption
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 
@@ -33,10 +34,20 @@ _COSTS: Final = {
 """Headings and units of a trial's costs."""
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @sweep_argument
 @sweep_options
-@click.option("--power", is_flag=True, help="Show how likely the sweep is to find what it asks.")
+@click.option(
+    "--check", is_flag=True, help="Try out an update and an evaluation, as `run` does at its start."
+)
+@home_option
+@click.option(
+    "--power",
+    cls=HeadedOption,
+    heading="Power",
+    is_flag=True,
+    help="Show how likely the sweep is to find what it asks.",
+)
 @click.option(
     "--study",
     "study_name",
@@ -52,10 +63,6 @@ _COSTS: Final = {
     show_default=True,
     help="With --power: sweeps simulated for each design and size.",
 )
-@click.option(
-    "--check", is_flag=True, help="Try out an update and an evaluation, as `run` does at its start."
-)
-@home_option
 @json_option
 def plan(
     sweep_file: Path,

@@ -11,13 +11,13 @@ from hsweep.commands.options import (
     study_argument,
 )
 from hsweep.commands.output import console_for
-from hsweep.options import options_of
+from hsweep.options import HeadedCommand, options_of
 from hsweep.paths import Home
 from hsweep.running.options import RunOptions
 from hsweep.signals import explain_interrupt
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @study_argument
 @data_root_option
 @options_of(RunOptions, "options")

@@ -19,7 +19,7 @@ from hsweep.commands.options import (
 )
 from hsweep.commands.output import console_for, print_json
 from hsweep.errors import UserError
-from hsweep.options import options_of
+from hsweep.options import HeadedCommand, HeadedOption, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions, StudyOptions
@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from hsweep.running.start import Request
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @sweep_argument
 @click.option(
-    "--study", "study_name", shell_complete=complete_study, metavar="NAME", help="The study's name."
+    "--study",
+    "study_name",
+    cls=HeadedOption,
+    heading="Study",
+    shell_complete=complete_study,
+    metavar="NAME",
+    help="The study's name.",
 )
 @click.option(
     "--only-missing",

@@ -10,7 +10,7 @@ from hsweep.clusters.sbatch import LIMIT
 from hsweep.command_line import command
 from hsweep.commands.options import complete_study, home_option, sweep_argument, sweep_options
 from hsweep.errors import UserError
-from hsweep.options import option_words, options_of
+from hsweep.options import HeadedCommand, HeadedGroup, option_words, options_of
 from hsweep.paths import Home, check_study_name
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions, StudyOptions
@@ -18,12 +18,12 @@ from hsweep.secrets import refuse_secrets
 from hsweep.workspace import shipped_sweeps
 
 
-@click.group()
+@click.group(cls=HeadedGroup)
 def submit() -> None:
     """Run a study as a job of a cluster."""
 
 
-@submit.command(context_settings={"ignore_unknown_options": True})
+@submit.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
 @sweep_argument
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS]")
 @click.option(
@@ -102,7 +102,7 @@ def slurm(
     click.echo(f"how it stands: {command('show', order.name, home=home.root)}")
 
 
-@submit.command()
+@submit.command(cls=HeadedCommand)
 @sweep_argument
 @options_of(Pods, "pods")
 @click.option("--study", "study_name", metavar="NAME", help="The study's name.")

@@ -37,11 +37,11 @@ def sync(
     log_weights: bool,
     as_json: bool,
 ) -> None:
-    """Deliver the records of each STUDY that MLflow, or another place that it shows its runs, does
-    not have yet; without a STUDY, those of all studies of the home.
+    """Deliver the records of each STUDY that MLflow, or another place that shows its runs, lacks.
 
-    Records wait in the study while its store is down, slow or locked. Delivering them again changes
-    nothing. Exit code 1 means that some records are left.
+    Without a STUDY, those of all studies of the home. Records wait in the study while its store is
+    down, slow or locked. Delivering them again changes nothing. Exit code 1 means that some records
+    are left.
     """
     from hsweep.record.study import StudyFolder, list_studies
     from hsweep.tracking.tracker import refuse_unusable

@@ -46,7 +46,10 @@ class SweepOptions:
     """The preset, settings and limits chosen for a sweep file; a study records them."""
 
     preset: str | None = option(
-        None, metavar="NAME", help="A variant of the sweep.  [default: quick]"
+        None,
+        metavar="NAME",
+        help="A variant of the sweep.  [default: quick]",
+        heading="Sweep",
     )
     settings: Sequence[tuple[str, list[Any]]] = option(
         (),
@@ -73,7 +76,9 @@ class SweepOptions:
         multiple=True,
         help="Keep only the points with these values (heads=8,depth=1); repeat it for several.",
     )
-    seed: int = option(0, type=click.IntRange(0, 2**63 - 1), help="Study seed.  [default: 0]")
+    seed: int = option(
+        0, type=click.IntRange(0, 2**63 - 1), metavar="N", help="Study seed.  [default: 0]"
+    )
     max_params: int | None = option(None, type=COUNT, help="Skip larger models, for example 60M.")
     min_params: int | None = option(None, type=COUNT, help="Skip smaller models.")
     max_memory: int | None = option(

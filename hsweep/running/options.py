@@ -99,9 +99,12 @@ class RunOptions:
         "ray",
         type=click.Choice(["ray", "inline"]),
         show_default=True,
+        heading="Where trials run",
         help="Ray, or one trial after another in this process.",
     )
-    max_concurrent: int | None = option(None, type=click.IntRange(1), help="Trials at once.")
+    max_concurrent: int | None = option(
+        None, type=click.IntRange(1), metavar="N", help="Trials at once."
+    )
     address: str | None = option(
         None,
         metavar="ADDR",
@@ -134,12 +137,14 @@ class RunOptions:
         show_default=True,
         help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
     )
-    time_budget: float | None = option(None, type=DURATION, help="End cleanly after 30m, 2h, ...")
+    time_budget: float | None = option(
+        None, type=DURATION, help="End cleanly after 30m, 2h, ...", heading="Time limits"
+    )
     grace: float = option(
         30.0,
         type=DURATION,
-        show_default="30s",
-        help="After SIGTERM, have trials save and end within 120s, ... with exit code 75.",
+        help="After SIGTERM, have trials save and end within 120s, ... with exit code 75.  "
+        "[default: 30s]",
     )
     report_timeout: float | None = option(
         None,
@@ -150,6 +155,7 @@ class RunOptions:
         True,
         "--reuse/--no-reuse",
         show_default=True,
+        heading="What is trained",
         help="Take trials that another study of the home has finished, or train them again.",
     )
     accept_code: bool = option(
@@ -171,6 +177,7 @@ class RunOptions:
     tracking_uri: str | None = option(
         None,
         metavar="URI",
+        heading="Where results go",
         help="An MLflow store.  [default: MLFLOW_TRACKING_URI; without it SQLite under the home]",
     )
     track: Sequence[str] = option(

@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 from tiny_runs import take_one
 from tiny_studies import SWEEP_FILE, finish, new_study, put_on_record, recording
 
+from hsweep.cli import main
 from hsweep.command_line import command
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
@@ -685,6 +686,27 @@ def run_process(*command: str, **environment: str) -> "subprocess.CompletedProce
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_help_has_whole_summaries_and_few_options_under_each_heading(width: int) -> None:
+    def sections(*words: str) -> dict[str, str]:
+        """The text below each heading of the help, as one line."""
+        text = CliRunner().invoke(main, [*words, "-h"], terminal_width=width).stdout
+        assert max(map(len, text.splitlines())) in range(width - 15, width + 1)
+        parts = re.split(r"^(\w[\w ]*):\n", text, flags=re.M)
+        return {name: " ".join(parts[2 * at + 2].split()) for at, name in enumerate(parts[1::2])}
+
+    groups = sections()
+    assert [*groups] == ["Options", "Begin", "Run", "Read", "Keep", "Elsewhere"]
+    for name, each in main.commands.items():
+        summary = " ".join(str(each.help).split("\n\n")[0].split()).partition(". ")[0]
+        assert f"{name} {summary.removesuffix('.')}" in " ".join(groups.values())
+    groups = {name: text for name, text in sections("run").items() if "--" in text}
+    assert max(text.count(" --") for text in groups.values()) <= 10
+    assert len(groups) == 7
+    assert "--set NAME=VALUE Replace an axis" in groups["Sweep"]
+    assert "until the study is done." in sections("submit")["Commands"]
 
 
 LIGHT = """
