@@ -65,6 +65,9 @@ class _Commands(HeadedGroup):
         try:
             return super().main(*args, **extra)
         except SystemExit as ending:
+            if ending.code and Termination.was_raised:
+                # Whatever came of the interrupt: the same command goes on.
+                ending.code = EXIT_UNFINISHED
             # Imported where a command has started Ray, and costly.
             if local := sys.modules.get("hsweep.ray_tune.local"):
                 local.exit_without_ray(ending.code)
@@ -100,8 +103,7 @@ class _Commands(HeadedGroup):
             ignore_interrupts()
             message = " ".join(["interrupted", *map(str, interrupt.args)])
             click.echo(f"\nhsweep: {visible(message)}", err=True)
-            is_termination = isinstance(interrupt, Termination)
-            ctx.exit(EXIT_UNFINISHED if is_termination else EXIT_INTERRUPTED)
+            ctx.exit(EXIT_INTERRUPTED)
         except FencedError as error:
             from hsweep.terminal import warn
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -26,7 +26,18 @@ _DELAY_SECONDS: Final = 0.05
 
 
 class Termination(KeyboardInterrupt):
-    """The interrupt of a command by SIGTERM."""
+    """The interrupt of a command by SIGTERM.
+
+    Attributes:
+        was_raised: whether SIGTERM has interrupted this command, also where a library has made a
+            bare KeyboardInterrupt of it, as Ray does of what a handler raises while it waits.
+    """
+
+    was_raised: ClassVar = False
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        Termination.was_raised = True
 
 
 def end_unfinished(number: int, _frame: FrameType | None) -> None:
@@ -47,8 +58,7 @@ def redeliver_interrupts() -> Iterator[None]:
 
     def hook(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            is_termination = issubclass(unraisable.exc_type, Termination)
-            number = signal.SIGTERM if is_termination else signal.SIGINT
+            number = signal.SIGTERM if Termination.was_raised else signal.SIGINT
             again = threading.Timer(_DELAY_SECONDS, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()
@@ -143,6 +153,7 @@ def ends_as_interrupts() -> Iterator[None]:
             leave_terminal("the terminal has gone")
         raise Termination if number == signal.SIGTERM else KeyboardInterrupt
 
+    Termination.was_raised = False
     numbers, before = (signal.SIGTERM, signal.SIGHUP), (signal.SIG_DFL, end_unfinished)
     ending = [number for number in numbers if signal.getsignal(number) in before]
     with handling(handle, *ending):

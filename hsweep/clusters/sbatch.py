@@ -1,5 +1,6 @@
 """The script of a SLURM job that runs a study, and goes on with it after each time limit."""
 
+import math
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ from hsweep.secrets import refuse_secrets
 
 CLOSING_SECONDS: Final = 30.0
 """Time to queue again, and for SLURM to be late, beside the study's ``--grace``."""
+_EARLY_SECONDS: Final = 60.0
+"""How much earlier than asked for SLURM may send a signal (``--signal`` of sbatch)."""
 _TAKEN_ALONG: Final = (
     *("HSWEEP_DATA", "HSWEEP_CACHE", "HSWEEP_NODE_DIR", "HF_HOME", "TORCH_HOME"),
     *("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"),
@@ -29,6 +32,7 @@ _SCRIPT: Final = """\
 #!/bin/bash
 # Written by: {written_by}
 {settings}
+told=; trap 'told=1; kill -TERM $! 2>/dev/null' TERM
 {variables}
 # A job that comes back goes on with the study as it is on record: the file may have been edited.
 if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {manifest} ]; then
@@ -37,11 +41,12 @@ else
     set -- run {run}
 fi
 
-# In the background, so that this shell hears SIGTERM: it comes {lead:g} s before the time limit.
-# The study then saves its checkpoints and ends. Ray starts on the job's nodes by itself.
-trap 'kill -TERM $! 2>/dev/null' TERM
+# In the background, so that this shell hears SIGTERM: it comes {lead:g} s before the time limit, or
+# up to {early:g} s earlier. The study then saves its checkpoints and ends. Ray starts on the job's
+# nodes by itself.
 {program} "$@" &
 driver=$!
+[ -z "$told" ] || kill -TERM $driver
 wait $driver
 while kill -0 $driver 2>/dev/null; do     # SIGTERM has ended the wait, not the driver
     wait $driver
@@ -49,9 +54,12 @@ done
 wait $driver
 code=$?
 
-# 75: unfinished, and the same again goes on. Nothing else is tried again, nor what was cancelled.
-if [ $code -eq 75 ] && ! squeue -hj "$SLURM_JOB_ID" -o %T | grep -Eq 'COMPLETING|CANCELLED'; then
-    scontrol requeue "$SLURM_JOB_ID"
+# 75: unfinished, and the same again goes on; 143: so it is, and it ended before Python had begun.
+# Nothing else is tried again, nor what was cancelled.
+if [ $code -eq 75 ] || [ $code -eq 143 ]; then
+    if ! squeue -hj "$SLURM_JOB_ID" -o %T | grep -Eq 'COMPLETING|CANCELLED'; then
+        scontrol requeue "$SLURM_JOB_ID"
+    fi
 fi
 exit $code
 """
@@ -100,11 +108,13 @@ def script_of(
     """
     refuse_secrets([*run, *more], "a job's script", "Give it in a variable of the environment.")
     lead = grace + CLOSING_SECONDS
-    if limit is not None and limit[1] < 2 * lead:
+    least = 2 * lead + _EARLY_SECONDS
+    if limit is not None and limit[1] < least:
         raise UserError(
             f"--time {limit[0]} leaves no time to train: the study is told to end {lead:g} s "
-            f"before (--grace and {CLOSING_SECONDS:g} s); give at least twice that, or a shorter "
-            "--grace"
+            f"before (--grace and {CLOSING_SECONDS:g} s), and SLURM may do so "
+            f"{_EARLY_SECONDS:g} s earlier; give at least {math.ceil(least / 60)} minutes, or a "
+            "shorter --grace"
         )
     options = [
         *(f"--job-name={study.name}", "--ntasks-per-node=1", f"--chdir={Path.cwd()}"),
@@ -125,6 +135,7 @@ def script_of(
         run=shlex.join(run),
         resume=shlex.join(resume),
         lead=lead,
+        early=_EARLY_SECONDS,
         program=shlex.join(words),
     )
 

@@ -13,6 +13,8 @@ _SETTINGS: Final = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     # Interrupts are ours: the first ends the study cleanly.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # SIGTERM is, too: Ray's C++ code would take it, and end this process on the spot.
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
     # Token authentication is the default of current Ray, but only where it starts the cluster;
     # set explicitly, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",

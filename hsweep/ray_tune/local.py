@@ -51,8 +51,9 @@ class StartingRay:
         Raises:
             UserError: Ray does not start.
         """
-        StartingRay.unused = None
         self._started.result()
+        # Not before: an interrupt here ends the process in the middle of Ray's start.
+        StartingRay.unused = None
 
 
 def exit_without_ray(code: int) -> None:

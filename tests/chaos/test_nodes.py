@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 from chaos.audit import Endings, audit, audit_all
@@ -13,6 +14,9 @@ from chaos.fault_table import Fault
 from chaos.workplace import PACE, TESTS, UPDATES, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+NOTICES: Final = int(os.environ.get("CHAOS_NOTICES", "4"))
+"""For a study's drivers, one each."""
 
 
 class Nodes:
@@ -98,3 +102,27 @@ def test_nodes_that_get_notice(
     tried.settle(found)
     tried.cost([(workplace.updates() - UPDATES) * PACE])
     assert workplace.updates() == UPDATES, "no update is done again"
+
+
+def test_notices_in_the_first_minute_of_a_driver(
+    workplace: Workplace,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    tmp_path: Path,
+) -> None:
+    tried = fault("preemption notice (SIGTERM) in the first minute of a driver on a cluster")
+    nodes = Nodes(2, workplace.variables(pace=1.0))
+    try:
+        how = "--storage", tmp_path / "shared", "--no-check"
+        for _ in range(NOTICES):
+            driver = workplace.go_on("told", *how, RAY_ADDRESS=nodes.address)
+            assert driver.runs_until(rng.uniform(0.2, 60.0)), driver.output
+            driver.terminate()
+            assert driver.wait() == 75, driver.output
+            assert "Traceback" not in driver.output
+            tried.tries += 1
+        workplace.end("told", *how, "--runner", "inline", pace=0.0)
+    finally:
+        nodes.close()
+    tried.settle(audit(workplace.study("told"), calm, workplace.seen))

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -22,6 +24,7 @@ pytestmark = [
 ]
 PATIENCE: Final = 900.0
 UNITS: Final = 200
+NOTICES: Final = int(os.environ.get("CHAOS_NOTICES", "4"))
 PACE: Final = 0.5
 """Seconds of a unit."""
 
@@ -198,3 +201,29 @@ def test_a_job_that_is_taken_out_of_the_queue_stays_out(cluster: SlurmCluster) -
     clean(cluster)
     assert cluster.job(job)["JobState"] == "CANCELLED"
     assert user.show()["state"] == "interrupted"
+
+
+def test_notices_in_the_first_minute_of_a_job(
+    cluster: SlurmCluster, rng: random.Random, fault: Callable[[str], Fault]
+) -> None:
+    tried = fault("SLURM: preemption notice (SIGTERM) in the first minute of a job")
+    user = User(cluster, "first", 3)
+    how = "--no-check", "--nodes", "1", "--cpus-per-node", "1", "--dry-run"
+    script = user.run("hsweep", "submit", "slurm", "slow.py", *how)
+    output = user.folder / "out"
+    script = re.sub(r"--output=\S+", f"--output={output}", script)
+    (user.folder / "job").write_text(script.replace("code=$?\n", "code=$?; echo ended by $code\n"))
+    for number in range(1, NOTICES + 1):
+        job = int(user.run("sbatch", "--parsable", "job"))
+        until(lambda job=job: cluster.job(job)["JobState"] == "RUNNING", "a start", PATIENCE)
+        time.sleep(rng.uniform(0.0, 60.0))
+        cluster.run("scancel", "--signal=TERM", "--batch", job)
+        until(lambda job=job: cluster.job(job)["Restarts"] == "1", "a requeue", 120)
+        cluster.run("scancel", job)
+        clean(cluster)
+        assert output.read_text().count("ended by 75") == number, output.read_text()
+        tried.tries += 1
+    home = user.folder / "home"
+    how = "--no-check", "--runner", "inline", "--study", "slow-quick", "--home", str(home)
+    user.run("hsweep", "run", "slow.py", *how, PACE="0")
+    user.settle(tried)

@@ -116,3 +116,53 @@ def test_a_signal_while_the_commands_are_imported_ends_the_program_in_words(
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == code
     assert ended.stderr == "\nhsweep: interrupted before anything began\n"
+
+
+TOLD_IN_A_LIBRARY = """
+import os, signal, sys
+from hsweep.cli import main
+from hsweep.errors import UserError
+
+@main.command()
+def told():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise eval(sys.argv[1]) from None
+
+main(["told"])
+"""
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt()", "UserError('interrupted')"])
+def test_sigterm_of_which_a_library_makes_something_else_ends_the_command_as_unfinished(
+    error: str,
+) -> None:
+    command = [sys.executable, "-c", TOLD_IN_A_LIBRARY, error]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 75, ended.stderr
+
+
+TOLD_BESIDE_RAY = """
+import os, signal
+from hsweep.ray_tune.environment import prepare_ray
+
+prepare_ray()
+from hsweep.cli import main
+
+@main.command()
+def told():
+    from hsweep.ray_tune.local import StartingRay
+    StartingRay({}).wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+
+main(["told"])
+"""
+
+
+def test_sigterm_after_ray_has_started_in_a_thread_ends_the_command_as_unfinished() -> None:
+    command = [sys.executable, "-c", TOLD_BESIDE_RAY]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 75, ended.stderr
+    assert ended.stderr == "\nhsweep: interrupted\n"

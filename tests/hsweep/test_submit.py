@@ -123,6 +123,8 @@ def test_a_job_queues_again_for_the_code_that_says_so_and_for_no_other(place: Pl
     script = place.submit("--dry-run").stdout
     assert run_script(place, script, 0, 0) == (0, ["driver run"])
     assert run_script(place, script, 0, 75) == (75, ["driver run", "scontrol requeue 7"])
+    # SIGTERM has ended it before Python had begun.
+    assert run_script(place, script, 0, 143) == (143, ["driver run", "scontrol requeue 7"])
     assert run_script(place, script, 0, 2) == (2, ["driver run"])
     assert run_script(place, script, 0, 130) == (130, ["driver run"])
     # The user has cancelled it, and the study has ended within its time.
@@ -146,7 +148,7 @@ def test_a_job_that_comes_back_goes_on_with_the_study_on_record(place: Place) ->
     [
         (["--time", "soon"], "'soon' is no time limit; write 30 (minutes), 24:00:00"),
         (["--time", "1"], "--time 1 leaves no time to train"),
-        (["--time", "00:01:59"], "leaves no time to train"),
+        (["--time", "00:02:59"], "60 s earlier; give at least 3 minutes"),
         (["--address", "head:1"], "leave out the address head:1"),
         (["--set", "depth=3"], "depth"),
         (["partition"], "unexpected argument 'partition'"),
