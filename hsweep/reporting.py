@@ -7,6 +7,9 @@ from typing import Final, SupportsFloat
 REPORTS_VARIABLE: Final = "HSWEEP_REPORTS"
 """Names the file that a script's reports are appended to; without it there is no study."""
 
+SEED_VARIABLE: Final = "HSWEEP_SEED"
+"""What ``{seed}`` is in a script's command."""
+
 REPORTS_FILE: Final = "reports.jsonl"
 """Where that is, in the trial's folder."""
 

@@ -5,8 +5,12 @@ numpy's SeedSequence, so that changing one never moves another. They do not depe
 replicate 0 of every shape sees the same data, which makes comparisons between shapes paired.
 """
 
+import itertools
+import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,39 @@ def _seed(entropy: int | Sequence[int], spawn_key: tuple[int, ...] = ()) -> int:
 
     sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
     return int(sequence.generate_state(1, np.uint64)[0]) & ((1 << 63) - 1)
+
+
+class ChildSeed:
+    """Seeds the processes that multiprocessing spawns from this one, and those that they spawn: it
+    travels with each. A fork has the states of its parent.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._numbers = seed, itertools.count()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_child, (derived_seed(self._seed, next(self._numbers)),)
+
+    def act(self) -> None:
+        """Seed Python's and numpy's generators, and torch's where it is imported."""
+        import numpy as np
+
+        random.seed(self._seed)
+        np.random.seed(self._seed % 2**32)
+        if torch := sys.modules.get("torch"):
+            torch.manual_seed(self._seed)
+
+
+_OF_CHILD: Final[list[ChildSeed]] = []
+
+
+def _in_child(seed: int) -> ChildSeed:
+    _OF_CHILD[:] = [ChildSeed(seed)]
+    seed_child()
+    return _OF_CHILD[0]
+
+
+def seed_child() -> None:
+    """Seed this process if it was spawned by a trial, whose file it may just have imported."""
+    for child in _OF_CHILD:
+        child.act()

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 
+from hsweep.seeding import seed_child
 from hsweep.user_packages import SWEEP_FILE_VARIABLE
 from hsweep.workspace import set_up_worker
 
@@ -24,3 +25,4 @@ if _spec is None or _spec.loader is None:
     raise ImportError(f"{SWEEP_FILE_VARIABLE} is the path of a Python file, not {_file!r}")
 __file__ = _file
 _spec.loader.exec_module(sys.modules[__name__])
+seed_child()

@@ -58,14 +58,15 @@ def is_used(device: torch.device) -> bool:
 
 
 def seed_torch(seed: int, device: torch.device) -> None:
-    """Seed torch's global random generators of the CPU and of this device.
+    """Seed torch's global random generators of the CPU and of all devices of this kind.
 
-    ``torch.manual_seed`` would seed all devices of the machine, which a trial on the CPU leaves
-    alone, and keep the call stack as text for each kind of device that is not there.
+    ``torch.manual_seed`` would seed those of a trial on the CPU, too, which leaves them alone, and
+    keep the call stack as text for each kind of device that is not there.
     """
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)
+        module = torch.get_device_module(device)
+        getattr(module, "manual_seed_all", module.manual_seed)(seed)
 
 
 def wait_for(device: torch.device) -> None:
@@ -146,9 +147,13 @@ def with_room(
 
 
 def release(device: torch.device) -> None:
-    """Return unused memory to the device, and measure the peak from here."""
+    """Return unused memory to the device, and measure the peak from here.
+
+    Cycles of references, as trainers with callbacks have, hold tensors in few objects: Python does
+    not look for them until there are many.
+    """
+    gc.collect()
     if is_used(device):
-        gc.collect()
         torch.accelerator.empty_cache()
     measure_peak(device)
 

@@ -1,30 +1,33 @@
-"""Settings of the process that a trial can change: named in its reports, restored afterwards.
+"""States of the process that a trial can change: read before it, restored after it.
 
-A worker trains many trials. Training that leaves another default dtype, number of threads, choice
-of deterministic algorithms or working directory behind would change what the trials after it learn,
-so these are read before a trial and restored after it, as are the states of the random generators.
-So is what can be done but once in a process, of which nothing is said: a second trial does it too.
-Other settings of torch, numpy and the process are the trial's own affair; ``Sweep.isolate`` gives
-each trial a process of its own.
+A worker trains many trials. Training that leaves another default dtype, grad mode, environment or
+working directory behind would change what the trials after it learn; the states of the random
+generators are restored, too. So is what can be done but once in a process: a second trial does it
+as well. What cannot be read, as settings of other libraries, is the trial's own affair;
+``Sweep.isolate`` gives each trial a process of its own.
 """
 
+import functools
+import gc
+import locale
+import logging
 import multiprocessing
 import os
 import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import distributed
+from torch import backends, distributed
 
 from hsweep.errors import SpentProcessError
 from hsweep.training.devices import is_used, seed_torch
-from hsweep.training.world import launcher_variables, leave_launcher
 
 
 def _read_directory() -> str:
@@ -55,9 +58,28 @@ _SETTINGS: Final[Mapping[str, _State]] = {
 """What reports say of a trial that has changed it."""
 
 
+def _of_list(values: list[Any]) -> _State:
+    return lambda: list(values), lambda before: values.__setitem__(slice(None), before)
+
+
+def _of(owner: Any, name: str) -> _State:
+    return functools.partial(getattr, owner, name), functools.partial(setattr, owner, name)
+
+
+def _of_kernel(name: str) -> _State:
+    cuda = backends.cuda
+    return getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp")
+
+
 def _write_variables(values: Mapping[str, str]) -> None:
-    leave_launcher()
+    for name in os.environ.keys() - values.keys():
+        del os.environ[name]
     os.environ.update(values)
+
+
+def _write_filters(filters: list[Any]) -> None:
+    warnings.resetwarnings()  # which tells modules that have warned before
+    warnings.filters[:] = filters  # type: ignore[index]
 
 
 def _write_handlers(values: Mapping[signal.Signals, Any]) -> None:
@@ -92,35 +114,67 @@ def _hydra() -> Any:
     return _loaded("hydra.core.global_hydra", "GlobalHydra")
 
 
-_STATES: Final[Mapping[str, _State]] = {
-    **_SETTINGS,
-    "multiprocessing's start method": (
+_CUDNN: Final[Any] = backends.cudnn
+_MKLDNN: Final[Any] = backends.mkldnn
+# The more general come first, which set others.
+_BACKENDS: Final = (
+    *(backends, _CUDNN, _CUDNN.conv, _CUDNN.rnn),
+    *(_MKLDNN, _MKLDNN.matmul, _MKLDNN.conv, backends.cuda.matmul),
+)
+_FLAGS: Final = ("fp32_precision", "enabled", "benchmark", "deterministic")
+
+_STATES: Final[Sequence[_State]] = (
+    *_SETTINGS.values(),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    # None where there was none: with one, each operation takes longer.
+    (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    ),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    *(_of(owner, flag) for owner in _BACKENDS for flag in _FLAGS if hasattr(owner, flag)),
+    *map(_of_kernel, ("flash", "mem_efficient", "math", "cudnn")),
+    (torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy),
+    (np.geterr, lambda values: np.seterr(**values)),
+    (lambda: dict(os.environ), _write_variables),
+    (lambda: list(warnings.filters), _write_filters),
+    _of(logging.root, "level"),
+    _of_list(logging.root.handlers),
+    _of(logging.root.manager, "disable"),
+    (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
+    (gc.get_threshold, lambda values: gc.set_threshold(*values)),
+    (
         lambda: multiprocessing.get_start_method(allow_none=True),
         lambda method: multiprocessing.set_start_method(method, force=True),
     ),
-    "torch's process group": (
+    (
         lambda: distributed.is_available() and distributed.is_initialized(),
         _only_if_new(distributed.destroy_process_group),
     ),
-    "a launcher's variables": (
-        lambda: {name: os.environ[name] for name in launcher_variables()},
-        _write_variables,
-    ),
-    "handlers of signals": (
+    (
         lambda: {number: signal.getsignal(number) for number in signal.valid_signals()},
         _write_handlers,
     ),
-    "where modules are found": (
-        lambda: list(sys.path),
-        lambda path: sys.path.__setitem__(slice(None), path),
-    ),
-    "Accelerate's state": (_has_accelerator, _only_if_new(_forget_accelerator)),
-    "Hydra's state": (
+    *map(_of_list, (sys.path, sys.argv)),
+    (_has_accelerator, _only_if_new(_forget_accelerator)),
+    (
         lambda: bool((hydra := _hydra()) and hydra.instance().is_initialized()),
         _only_if_new(lambda: _hydra().instance().clear()),
     ),
-}
+)
 """Also what can be done once in a process, or what only the next trial would notice."""
+
+
+def _known(read: Callable[[], Any]) -> Any:
+    """Return what a function reads; None where torch refuses since it was set in two ways."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
 
 _set_num_interop_threads = torch.set_num_interop_threads
 
@@ -149,17 +203,18 @@ class ProcessState:
     """The settings and random generators of this process as they are now."""
 
     def __init__(self) -> None:
-        self._values = {name: read() for name, (read, _) in _STATES.items()}
+        self._values = [_known(read) for read, _ in _STATES]
         self._generators = random_states(_CPU)
 
     def changed(self) -> list[str]:
-        return [name for name, (read, _) in _SETTINGS.items() if read() != self._values[name]]
+        before = zip(_SETTINGS.items(), self._values, strict=False)
+        return [name for (name, (read, _)), value in before if read() != value]
 
     def restore(self) -> None:
         """Restore the settings and the states of the CPU's random generators."""
-        for name, (read, write) in _STATES.items():
-            if read() != self._values[name]:
-                write(self._values[name])
+        for (read, write), value in zip(_STATES, self._values, strict=True):
+            if _known(read) != value:
+                write(value)
         set_random_states(self._generators, _CPU)
 
 

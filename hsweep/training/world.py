@@ -79,15 +79,10 @@ _LAUNCHER: Final = re.compile(
 Lightning, Accelerate, DeepSpeed and timm look for them. Others say which job this is, on what."""
 
 
-def launcher_variables() -> list[str]:
-    """Return the names of those that this process has."""
-    return [*filter(_LAUNCHER.fullmatch, os.environ)]
-
-
 def leave_launcher() -> None:
     """Forget the processes that this one was started with: it trains nothing with them, and a
     training that believes so waits for them for ever."""
-    for name in launcher_variables():
+    for name in filter(_LAUNCHER.fullmatch, list(os.environ)):
         del os.environ[name]
 
 

@@ -2,12 +2,15 @@
 
 import contextlib
 import gc
+import locale
+import logging
 import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +23,7 @@ import torch
 from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
-from torch import Tensor, distributed, nn
+from torch import Tensor, backends, distributed, nn
 
 from hsweep import Recipe, UserError, epochs, grid
 from hsweep.coordination.runner import InlineRunner
@@ -88,6 +91,68 @@ def test_what_is_done_once_in_a_process_can_be_done_by_each_trial(name: str) -> 
     assert multiprocessing.get_start_method(allow_none=True) != "spawn"
     assert (signal.getsignal(signal.SIGTERM), sys.path) == (handlers, path)
     assert "WORLD_SIZE" not in os.environ
+
+
+OTHER = "C.UTF-8" if locale.setlocale(locale.LC_TIME) == "C" else "C"
+LEFT: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
+    "device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
+    "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(True)),
+    "matmul": (
+        torch.get_float32_matmul_precision,
+        lambda: torch.set_float32_matmul_precision("medium"),
+    ),
+    "matmul's new name": (
+        lambda: backends.cuda.matmul.fp32_precision,
+        lambda: setattr(backends.cuda.matmul, "fp32_precision", "tf32"),
+    ),
+    "all precisions": (
+        lambda: backends.cudnn.conv.fp32_precision,
+        lambda: setattr(backends, "fp32_precision", "ieee"),
+    ),
+    "cudnn": (
+        lambda: backends.cudnn.benchmark,
+        lambda: setattr(backends.cudnn, "benchmark", True),
+    ),
+    "attention": (
+        backends.cuda.flash_sdp_enabled,
+        lambda: backends.cuda.enable_flash_sdp(False),
+    ),
+    "sharing": (
+        torch.multiprocessing.get_sharing_strategy,
+        lambda: torch.multiprocessing.set_sharing_strategy("file_system"),
+    ),
+    "numpy": (np.geterr, lambda: np.seterr(all="raise")),
+    "variable": (lambda: os.environ.get("MINE"), lambda: os.environ.update(MINE="1")),
+    "PATH": (lambda: os.environ.get("PATH"), lambda: os.environ.pop("PATH")),
+    "warnings": (lambda: list(warnings.filters), lambda: warnings.simplefilter("error")),
+    "log level": (lambda: logging.root.level, lambda: logging.root.setLevel(1)),
+    "log file": (
+        lambda: list(logging.root.handlers),
+        lambda: logging.root.addHandler(logging.NullHandler()),
+    ),
+    "no log": (lambda: logging.root.manager.disable, lambda: logging.disable(50)),
+    "locale": (
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda: locale.setlocale(locale.LC_TIME, OTHER),
+    ),
+    "arguments": (lambda: list(sys.argv), lambda: sys.argv.append("--lr")),
+    "recursion": (sys.getrecursionlimit, lambda: sys.setrecursionlimit(5000)),
+    "collector": (gc.isenabled, gc.disable),
+    "thresholds": (gc.get_threshold, lambda: gc.set_threshold(10)),
+}
+"""What the next trial would begin with, of which nothing is said."""
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_function_leaves_behind_does_not_reach_the_next_trial(name: str) -> None:
+    read, change = LEFT[name]
+    before, value = ProcessState(), read()
+    change()
+    assert read() != value
+    assert before.changed() == []
+    before.restore()
+    assert read() == value
 
 
 def test_a_second_trial_may_ask_accelerate_for_another_precision() -> None:

@@ -2,17 +2,21 @@
 
 import contextlib
 import errno
+import multiprocessing
 import os
 import re
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from hsweep.design.space import Point
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
+from hsweep.seeding import ChildSeed, derived_seed
 from hsweep.training.checkpoints import holds_files
 from hsweep.training.devices import DoesNotFitError, is_out_of_memory
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
+from hsweep.training.process_state import seed_all
 from hsweep.training.run import StopTrial
 from hsweep.training.storage import StorageError
 from hsweep.training.trial_run import RETURNED, TrialRun
@@ -49,6 +53,7 @@ def train_function(run: TrialRun) -> None:
         with (
             contextlib.closing(Leftovers(run.folder, run.rank)) as leftovers,
             with_variables({MARK_VARIABLE: leftovers.mark}),
+            _seeded(run),
         ):
             try:
                 task.train(Point(run.assignment.trial.point), run)
@@ -62,6 +67,25 @@ def train_function(run: TrialRun) -> None:
     finally:
         run.close_folder()
     _judge_end(run, run.refusal or raised)
+
+
+@contextlib.contextmanager
+def _seeded(run: TrialRun) -> Iterator[None]:
+    """Seed what draws random numbers without a seed of its own: this process, alike in every rank,
+    and those that it spawns.
+
+    The seed depends on the replicate and on where the trial goes on: what begins again repeats its
+    numbers, and what goes on from a checkpoint does not draw those of the beginning once more.
+    """
+    seeds = run.assignment.trial.seeds
+    seed = derived_seed(seeds.init, seeds.data, seeds.sampling, run.unit, run.steps_within)
+    seed_all(seed, run.device)
+    sent = vars(multiprocessing.current_process())["_config"]  # to all children
+    sent[__name__] = ChildSeed(seed)
+    try:
+        yield
+    finally:
+        sent.pop(__name__, None)
 
 
 def _judge_end(run: TrialRun, error: BaseException | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import RefusedReportError, UserError
+from hsweep.reporting import SEED_VARIABLE
 from hsweep.training.own.process import (
     ScriptProcess,
     arguments_of,
@@ -64,7 +65,10 @@ class _Script:
         self._reader = Reader(self._command.metrics, self._folder, {trial.metric}, after)
         arguments = arguments_of(self._command, trial, self._folder, resumes=resumes)
         directory = Path(task.folder, self._command.folder)
-        variables = {"OMP_NUM_THREADS": str(assignment.resources.num_threads)}
+        variables = {
+            "OMP_NUM_THREADS": str(assignment.resources.num_threads),
+            SEED_VARIABLE: str(trial.replicate),
+        }
         if not assignment.resources.gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ""  # as for our own loop, which takes none then
         self._process = ScriptProcess(arguments, self._folder, directory, variables)
