@@ -12,8 +12,8 @@ import numpy as np
 
 from analysis.statistics.training import HORIZON, futures
 from analysis.statistics.values import FloatArray, Mask
-from analysis.values import AxisValue, Jsonable, Number
-from hsweep.design.labels import budget_text
+from analysis.values import AxisValue, Jsonable, Number, describe
+from hsweep.design.labels import budget_text, first_of
 from hsweep.design.question import Missing
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def sensitivity(
     deciding = [k for k, quantity in enumerate(quantities) if quantity.decides]
     if lacking := [k for k in deciding if quantities[k].curve is None]:
         others = budgets[:answer_index] or budgets[answer_index + 1 :]
-        reason = "fewer than two seeds of what decides it were trained to two budgets"
+        labels = first_of([describe(quantities[k].at) for k in lacking], 3, "; ")
+        has = "has" if len(lacking) == 1 else "have"
+        reason = f"it rests on {labels}, which {has} fewer than two seeds trained to two budgets"
         missing = _trained(quantities, lacking, others[-1], ladder) if others else ()
         return replace(sensitivity, reason=reason), missing
     curves = [curve for k in deciding if (curve := quantities[k].curve) is not None]
@@ -179,7 +181,7 @@ def sensitivity(
             # The deciding quantities have this budget: training all to it gives the new answer.
             missing = _trained(quantities, range(len(quantities)), budget, ladder)
         return replace(sensitivity, verdict="moving", reason=reason), missing
-    reason = f"with more training the answer may {end.otherwise}"
+    reason = f"with up to {HORIZON:g} times the training it may {end.otherwise}"
     return replace(sensitivity, reason=reason), _trained(quantities, turning, longer, ladder)
 
 

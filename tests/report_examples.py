@@ -251,6 +251,7 @@ def lean_result(**changes: Any) -> LeanResult:
         costs=("num_params",),
         settings=LeanSettings(),
         warnings=(),
+        is_share=True,
     )
     return dataclasses.replace(result, **changes)
 

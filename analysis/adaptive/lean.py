@@ -19,8 +19,8 @@ The differences are those of `analysis.adaptive.looks`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from scipy import special
 
@@ -57,12 +57,13 @@ Comparison = tuple[int, ...]
 
 @dataclass(slots=True)
 class Standing:
-    """What the race has shown of a shape at its last look.
+    """What the race has shown of a shape.
 
     Attributes:
+        look: the last that it had; -1 for none.
         seeds: its runs that count.
         diff: how much better it is than the baseline, with its standard error and degrees of
-            freedom; NaN without a measured spread.
+            freedom, by all runs of the race; NaN without a measured spread.
         p: one-sided p value of "worse by the margin or more", and ``p_worse`` of "worse by no
             more", both after Holm and for all looks; 1 where they were not tested.
         outcome: ``established`` and ``excluded`` are tested; ``left early`` was unlikely to be
@@ -100,7 +101,7 @@ def race(comparisons: Sequence[Comparison], margin: float) -> Design[Run, tuple[
         got = yield Round("race", tuple(asked), why)
         for run in asked:
             next(each for each in races if run.shape in each.looks).take(run, got[run])
-    return tuple(tuple(each.standings.values()) for each in races)
+    return tuple(each.end() for each in races)
 
 
 class _Race(Looks):
@@ -113,6 +114,18 @@ class _Race(Looks):
         sizes = {self.base: BASELINE_SEEDS, **dict.fromkeys(cheaper, SEEDS)}
         super().__init__(sizes, "which shapes may be no worse?" if cheaper else "")
         self.looks = dict.fromkeys((self.base, *cheaper[: math.ceil(len(cheaper) / 2)]), 0)
+
+    def end(self) -> Raced:
+        """Return where each shape stands by all runs: since it left, the baseline has had more, and
+        more shapes show how seeds scatter."""
+        return tuple(
+            replace(each, **self._gap(k)) if each.seeds else each
+            for k, each in self.standings.items()
+        )
+
+    def _gap(self, k: int) -> dict[str, Any]:
+        own, base, (se, df) = self.samples[k], self.samples[self.base], self.error(k, self.base)
+        return {"seeds": own.size, "diff": own.mean - base.mean, "se": se, "df": df}
 
     def _look(self) -> None:
         """Test the shapes that have come to a further look, and choose those that go on."""
@@ -131,8 +144,7 @@ class _Race(Looks):
         if own is None or base is None or base.size < 2 or own.size < min(2, SEEDS[look]):
             return Standing(k, look, outcome="failed")
         outcome: Outcome = "undecided" if look == len(SEEDS) - 1 else "not raced"
-        diff = own.mean - base.mean
-        return Standing(k, look, own.size, diff, *self.error(k, self.base), outcome=outcome)
+        return Standing(k, look, outcome=outcome, **self._gap(k))
 
     def _step_down(self, outcome: Outcome) -> None:
         """Establish or exclude shapes by Holm's steps over all of them."""
@@ -169,7 +181,9 @@ class _Race(Looks):
                     leading.append(k)
                     missed *= 1 - chance
         if leading:
-            return leading, f"is one of the cheapest {len(leading)} that are left no worse?"
+            number = len(leading)
+            first = "the cheapest" if number == 1 else f"one of the {number} cheapest"
+            return leading, f"is {first} of those left good enough?"
         rest = [k for k, each in self.standings.items() if each.outcome != "excluded"]
         have_left = all(self.standings[k].outcome == "left early" for k in rest)
         if have_left and all(self._told_last(k, "excluded") >= _UNSHOWN for k in rest):

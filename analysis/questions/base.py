@@ -208,6 +208,8 @@ class StudyRuns:
         """How many runs have not ended yet, without trials that are probably not needed."""
         counts = self.every_trial["status"].value_counts()
         still_open = int(counts.get("planned", 0) + counts.get("running", 0))
+        if not still_open:
+            return 0
         ended = len(self.every_trial) - still_open - int(counts.get(NOT_NEEDED, 0))
         return min(still_open, self.tables.journal.num_runs() - ended)
 

@@ -53,7 +53,7 @@ class Ladder:
                 f"a run has {self.reports} budgets, which are reports on its way, not runs trained"
                 " to each of them"
             )
-        return "longer training was not tried" if self.is_single else ""
+        return "all runs have one budget" if self.is_single else ""
 
 
 def ladder_of(

@@ -85,6 +85,34 @@ def ends_text(interval: Interval, confidence: float = 0.95) -> str:
     )
 
 
+def amount_text(difference: float | None, *, is_share: bool, digits: int = 3) -> str:
+    """Return a difference of a metric: ``3.5 points`` of a share of 1, else in its own unit."""
+    if not is_share or difference is None:
+        return number_text(difference, digits)
+    points = number_text(float(f"{100 * difference:.12g}"), digits)
+    return f"{points} point{'' if points == '1' else 's'}"
+
+
+def gain_text(gain: Interval, *, is_share: bool, confidence: float = 0.95) -> str:
+    """Return how much better something is, in words, with the interval where there is one:
+    ``0.8 points worse (95% interval: 2 worse to 0.4 better)``."""
+    factor = 100 if is_share else 1
+    ends = [f"{number_text(factor * abs(end))} {_way(end)}" for end in gain[1:]]
+    estimate = f"{amount_text(abs(gain.estimate), is_share=is_share)} {_way(gain.estimate)}"
+    if math.isnan(gain.low):
+        return estimate
+    return f"{estimate} ({percent_text(confidence)} interval: {' to '.join(ends)})"
+
+
+def _way(gain: float) -> str:
+    return "better" if gain >= 0 else "worse"
+
+
+def gain_title(metric: str, unit: str = "") -> str:
+    """Return the header of a column of differences: whatever the goal, above 0 is better."""
+    return f"gain in {metric} ({f'{unit}, ' if unit else ''}above 0 is better)"
+
+
 def percent_text(share: float) -> str:
     return f"{number_text(100 * share)}%"
 

@@ -16,7 +16,7 @@ from hsweep.record.summary import counted
 _STARTS: Final[dict[Settled, str]] = {
     "settled": "Settled",
     "moving": "Still moving",
-    "unknown": "Not known to be settled",
+    "unknown": "Whether more training would change the answer is not known",
 }
 
 
@@ -25,10 +25,9 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
     of a study would tell; empty if not examined."""
     if sensitivity is None or not sensitivity.reason:
         return ""
-    start = "One budget only" if sensitivity.is_single else _STARTS[sensitivity.verdict]
     assumed = ""
     if sensitivity.is_assumed:
-        assumed = "; with two budgets how fast gains fade is assumed, and a third would tell"
+        assumed = "; two budgets do not tell how fast gains fade, so that is assumed"
     further_runs = ""
     if sensitivity.unit and missing:
         trials, budget, why = sum(runs.seeds for runs in missing), missing[0].budget, missing[0].why
@@ -37,7 +36,7 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
             at = budget_text(budget, sensitivity.unit, sensitivity.column)
             runs_text = f"{counted(trials, 'run')} of {at}{f'; {why}' * (why == SHORTER)}"
         further_runs = " (hsweep run --only-missing trains " + runs_text + ")"
-    return f"{start}: {sensitivity.reason}{assumed}{further_runs}."
+    return f"{_STARTS[sensitivity.verdict]}: {sensitivity.reason}{assumed}{further_runs}."
 
 
 def sensitivity_badge(badge: tuple[str, Tone], sensitivity: Sensitivity | None) -> tuple[str, Tone]:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import math
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -152,10 +153,12 @@ def test_a_found_equivalent_names_shape_saving_interval_and_corrected_p_value() 
     sentence = examples.sentence(examples.lean_result())
     assert "heads=8, depth=4" in sentence
     assert "does as well as heads=8, depth=6, with 33% fewer parameters" in sentence
-    assert "it is established as no worse by 0.04 in top1" in sentence
-    assert "over 5 seeds" in sentence
-    assert "in at most 0.5% of such studies (Holm over 5 cheaper shapes)" in sentence
-    assert "95% interval" in sentence
+    assert "it is established as at most 4 points worse in top1" in sentence
+    assert re.search(r"Over 5 seeds it is [\d.]+ points? worse \(95% interval: ", sentence)
+    assert "A shape that is 4 points worse would pass for as good in at most 0.5% of" in sentence
+    assert "counting 5 cheaper shapes (Holm)" in sentence
+    in_nats = dataclasses.replace(examples.lean_result(), is_share=False, metric="loss")
+    assert "at most 0.04 worse in loss" in examples.sentence(in_nats)
 
 
 def without_choice(verdict: str, outcomes: Sequence[str], needed: int | None = 9) -> LeanResult:
@@ -171,7 +174,7 @@ def without_choice(verdict: str, outcomes: Sequence[str], needed: int | None = 9
 def test_only_shapes_shown_to_be_worse_are_called_so() -> None:
     none = without_choice("excluded", ["excluded"] * 5)
     assert examples.sentence(none).startswith(
-        "Each of the 5 cheaper shapes tried is worse than the"
+        "Each of the 5 cheaper shapes tried is more than 4 points worse in top1 than the baseline"
     )
     assert "(largest Holm p = 0.01)" in examples.sentence(none)
     assert examples.badge(none) == ("no leaner equivalent", "absent")
@@ -181,14 +184,14 @@ def test_what_is_not_established_is_not_called_worse() -> None:
     open_ = without_choice("undecided", ["excluded", *["undecided"] * 4])
     sentence = examples.sentence(open_)
     assert sentence.startswith("Undecided: of the 5 cheaper shapes tried, none is established")
-    assert "but 1 is worse by more, 4 are undecided" in sentence
-    assert "with a power of 80% takes 9 seeds of each; there are 5." in sentence
+    assert "but 1 is worse by more and 4 are undecided" in sentence
+    assert "with a chance of 80% takes 9 seeds of each; there are 5." in sentence
     assert examples.badge(open_) == ("undecided", "unknown")
 
 
 @pytest.mark.parametrize(
     ("needed", "words"),
-    [(None, "more than 50 seeds of each: widen the margin"), (4, "more likely somewhat worse")],
+    [(None, "more than 50 seeds of each: widen the margin"), (4, "more likely worse by about the margin")],
 )
 def test_an_undecided_answer_says_what_it_would_take(needed: int | None, words: str) -> None:
     assert words in examples.sentence(without_choice("undecided", ["undecided"] * 5, needed))
@@ -205,7 +208,7 @@ def test_shapes_stopped_early_stand_in_an_undecided_answer() -> None:
     result = dataclasses.replace(without_choice("undecided", ["excluded"] * 5), stopped=("a", "b"))
     sentence = examples.sentence(result)
     assert "of the 7 cheaper shapes tried" in sentence
-    assert "2 were stopped early and not compared" in sentence
+    assert "2 are not compared, being stopped early" in sentence
 
 
 def test_what_qualifies_an_answer_stands_in_its_sentence() -> None:

@@ -1,5 +1,6 @@
 """A study that races its shapes: what it trains and says, and where it is cut off."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -75,14 +76,18 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=1")
     outcomes = {row["label"]: row["outcome"] for row in answer["table"]}
-    assert outcomes["heads=1, depth=1"] in ("excluded", "left early")
+    assert outcomes["heads=1, depth=1"] == "far behind"
+    # Few runs of a shape tell less than many, whenever it left the race.
+    widths = {row["n"]: row["ci"][2] - row["ci"][1] for row in answer["table"]}
+    assert sorted(widths, key=widths.__getitem__) == sorted(widths, reverse=True)
+    assert len(widths) > 1
     assert "heads=4, depth=2" not in outcomes
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
     assert "heads=4, depth=1 does as well as heads=4, depth=3" in ended.stdout
     assert f"The search trained {len(runs)} of the 100 runs" in ended.stdout
     assert "It did not try shapes that cost more: heads=2 depth=2, " in ended.stdout
-    assert "(Holm over 11 cheaper shapes, for all looks)" in ended.stdout
+    assert "counting 11 cheaper shapes and every look of the race (Holm)" in ended.stdout
     assert "stopped early" not in ended.stdout
     shown = hsweep("show", "toy-quick").stdout
     assert f"12 shapes: {len(runs)} runs of 1 step" in shown
@@ -97,7 +102,26 @@ def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Ho
     assert ended.exit_code == 0, ended.output
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("excluded", None)
-    assert {row["outcome"] for row in answer["table"]} == {"excluded"}
+    assert {(row["n"], row["outcome"]) for row in answer["table"]} == {(1, "far behind")}
+    assert "of them by a single run)" in ended.stdout
+
+
+def test_part_of_the_seeds_establishes_nothing(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    file = write(tmp_path, dies_at=8)
+    how = ("--set", "heads=4", "--set", "depth=1,3", "--search", "grid", "--set", "replicates=5")
+    cut = hsweep("run", file, "--runner", "inline", "--no-check", *how)
+    assert cut.exit_code == 130, cut.output
+    shown = hsweep("analyze", "toy-quick", "--json").stdout
+    answer = json.loads(shown)
+    assert (answer["verdict"], answer["choice"]) == ("ahead so far", "heads=4, depth=1")
+    assert "is so far ahead, " in answer["answer"]
+    assert " of 5 seeds" in answer["answer"]
+    assert {row["outcome"] for row in answer["table"]} == {"ahead so far"}
+    assert "confirm_command" not in answer
+    assert hsweep("resume", "toy-quick", "--runner", "inline").exit_code == 0
+    assert answer_of(home, "toy-quick")["verdict"] == "found"
 
 
 def test_each_shape_races_at_its_own_best_rate(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

@@ -3,6 +3,7 @@
 A study whose shapes were raced is answered by the tests of its race.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,13 +15,14 @@ from scipy import special
 from analysis.adaptive.lean import Standing
 from analysis.adaptive.planned import LeanSearch
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.result import RACING, LeanResult, LeanRow, LeanVerdict
+from analysis.questions.lean.result import RACING, LeanResult, LeanRow, LeanVerdict, RowOutcome
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
 from analysis.sensitivity import SURE, BudgetAnswer, Quantity, Verdicts, paired_curve, sensitivity
 from analysis.statistics.values import FloatArray, Interval
+from analysis.text.numbers import gain_text
 from analysis.values import AxisValue, number
-from hsweep.design.labels import point_label
+from hsweep.design.labels import first_of, point_label
 from hsweep.design.space import Point
 from hsweep.errors import UserError
 
@@ -33,15 +35,38 @@ def answer(
     question: Mapping[str, Any],
     race: LeanSearch | None = None,
     at: Mapping[str, Any] | None = None,
+    seeds_planned: int | None = None,
 ) -> LeanResult:
     """Return the answer to a question with the arguments of `fit`, with whether it is settled.
 
-    With a ``race`` it is that of the race, where ``at`` parts the comparison from others.
+    With a ``race`` it is that of the race, where ``at`` parts the comparison from others. While
+    runs have not ended, ``seeds_planned`` is how many seeds each shape is to have.
     """
     result = fit(runs, **question)
     if race is not None:
         result = _raced(result, race, at or {})
+    if seeds_planned is not None:
+        result = _so_far(result, seeds_planned)
     return with_training(result, ladder, partial(fit, **question))
+
+
+def _so_far(result: LeanResult, seeds_planned: int) -> LeanResult:
+    """Return a comparison of a study whose runs have not all ended: part of its seeds establishes
+    nothing."""
+    words: dict[RowOutcome, RowOutcome] = {
+        "established": "ahead so far",
+        "excluded": "behind so far",
+        "far behind": "behind so far",
+    }
+    verdicts: dict[LeanVerdict, LeanVerdict] = {"found": "ahead so far", "excluded": "undecided"}
+    return replace(
+        result,
+        verdict=verdicts.get(result.verdict, result.verdict),
+        table=tuple(
+            replace(row, outcome=words.get(row.outcome, row.outcome)) for row in result.table
+        ),
+        seeds_planned=seeds_planned,
+    )
 
 
 def _raced(result: LeanResult, race: LeanSearch, at: Mapping[str, Any]) -> LeanResult:
@@ -78,11 +103,14 @@ def _raced(result: LeanResult, race: LeanSearch, at: Mapping[str, Any]) -> LeanR
 def _with_standing(
     row: LeanRow, standings: Mapping[Point, Standing], result: LeanResult
 ) -> LeanRow:
-    """Return a row with what the race has shown at the last look that the shape had."""
+    """Return a row with what the race has shown of its shape."""
     standing = next((each for shape, each in standings.items() if shape.has(row.config)), None)
     if standing is None:
         return replace(row, outcome="undecided", seeds_needed=None)
-    row = replace(row, outcome=standing.outcome, seeds_needed=None)
+    outcome: RowOutcome = standing.outcome
+    if outcome in ("excluded", "left early") and standing.seeds == 1:
+        outcome = "far behind"
+    row = replace(row, outcome=outcome, seeds_needed=None)
     if not standing.se > 0:
         return row
     quantile = special.stdtrit(standing.df, (1 + result.settings.confidence) / 2)
@@ -108,7 +136,9 @@ def with_training(
     """
     if not result.decides:
         return result
-    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
+    # A single run does not say how a shape goes on, and counts where all rests on it.
+    worse = ("excluded",) if result.verdict == "found" else ("excluded", "far behind")
+    rows = [row for row in result.table if row.outcome in worse or row.label == result.choice]
     rest = [row for row in result.table if row not in rows]
     quantities = [
         _quantity(result, row, ladder, course, decides=course <= len(rows))
@@ -120,15 +150,15 @@ def with_training(
         worse = gaps < -result.margin
         holds = np.array(
             [
-                is_worse if row.outcome == "excluded" else ~is_worse
+                ~is_worse if row.label == result.choice else is_worse
                 for row, is_worse in zip(rows, worse, strict=True)
             ]
         )
         least = int(holds.mean(axis=1).argmin())
         unsure = np.flatnonzero(holds.mean(axis=1) < SURE).tolist()
-        otherwise = f"change: {rows[least].label} would be worse by more than the margin"
-        if rows[least].outcome == "excluded":
-            otherwise = f"change: {rows[least].label} would come within the margin"
+        otherwise = f"change, as {rows[least].label} would come within the margin"
+        if rows[least].label == result.choice:
+            otherwise = f"change, as {rows[least].label} would be worse by more than the margin"
         return Verdicts(np.asarray(holds.all(axis=0)), otherwise, [0, *(k + 1 for k in unsure)])
 
     settled, missing = sensitivity(
@@ -160,10 +190,15 @@ def _answers(
 
 
 def _verdict_text(result: LeanResult) -> str:
-    gaps = ", ".join(f"{row.label} {row.diff:+.3g} {row.outcome}" for row in result.table[:6])
-    rest = len(result.table) - 6
-    choice = f"{result.choice}; " if result.choice else ""
-    return f"{result.verdict}: {choice}{gaps}{f' and {rest} more' if rest > 0 else ''}"
+    """Return what the runs of one budget say: which shapes are as good, and how the others did."""
+    if result.reason and not result.decides:
+        return result.reason
+    words = {"established": "as good", "excluded": "worse by more", "far behind": "far behind"}
+    groups: dict[str, list[str]] = {word: [] for word in (*words.values(), "undecided")}
+    for row in result.table:
+        gain = gain_text(Interval(row.diff, math.nan, math.nan), is_share=result.is_share)
+        groups[words.get(row.outcome, "undecided")].append(f"{row.label} ({gain})")
+    return "; ".join(f"{word}: {first_of(rows)}" for word, rows in groups.items() if rows)
 
 
 def _quantity(

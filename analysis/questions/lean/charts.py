@@ -4,32 +4,35 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from analysis.adaptive.lean import Outcome
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
 from analysis.charts.chart import Axis, Chart, Heading, Mark, Pick, Reference, Series, by_look
 from analysis.charts.picks import config_key, short_label, unique_names
-from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, comparisons
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, RowOutcome, comparisons
+from analysis.questions.lean.text import OUTCOMES, gain_of, outcome_text
 from analysis.questions.pareto.charts import front_charts
+from analysis.statistics.values import Interval
 from analysis.text.numbers import (
+    amount_text,
     cost_title,
-    interval_text,
-    number_text,
+    gain_title,
     p_text,
     percent_text,
     setting_text,
 )
 from analysis.values import Config
 from hsweep.design.labels import varying_axes
+from hsweep.record.summary import counted
 
 MAX_FOREST_ROWS: Final = 40
-_LOOKS: Final[dict[Outcome, Series]] = {
+_LOOKS: Final[dict[RowOutcome, Series]] = {
     "established": Series((), palette.BLUE, "established", interval="x"),
     **{
-        outcome: Series((), palette.GREY, outcome, is_open=True, interval="x")
-        for outcome in ("undecided", "left early", "not raced", "failed")
+        outcome: Series((), palette.GREY, OUTCOMES[outcome], is_open=True, interval="x")
+        for outcome in OUTCOMES
+        if outcome not in ("established", "excluded")
     },
-    "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
+    "excluded": Series((), palette.GREY, "worse by more", symbol="x-thin", interval="x"),
 }
 
 
@@ -86,7 +89,7 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
     """
     names: list[str] = []
     headings: list[Heading] = []
-    points: list[tuple[Outcome, Mark]] = []
+    points: list[tuple[RowOutcome, Mark]] = []
     picks: list[Pick] = []
     drawn: list[LeanResult] = []
     share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
@@ -99,40 +102,45 @@ def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
         if result.heading:
             headings.append(Heading(len(names), result.heading))
             names.append("")
-        labels = unique_names([short_label(row.config, axes) for row in rows])
+        labels = unique_names(
+            [f"{short_label(row.config, axes)} ({counted(row.n, 'seed')})" for row in rows]
+        )
+        factor = 100 if result.is_share else 1
         for label, row in zip(labels, rows, strict=True):
             hover = _candidate_text(result, row)
-            points.append((row.outcome, Mark(row.diff, len(names), row.ci, hover, pick=len(picks))))
+            gain = Interval(*(factor * end for end in row.ci))
+            mark = Mark(gain.estimate, len(names), gain, hover, pick=len(picks))
+            points.append((row.outcome, mark))
             names.append(label)
             picks.append(Pick(row.label, tuple(row.config.items())))
     if not picks:
         return None
     lean = drawn[0]
-    ends = [-lean.margin, 0.0]
+    limit = -lean.margin * (100 if lean.is_share else 1)
+    ends = [limit, 0.0]
     for _, point in points:
         down, up = point.reach("x")
         ends += [point.x - down, point.x + up]
     room = 0.05 * (max(ends) - min(ends))
-    margin = number_text(-lean.margin)
     left_out = sum(len(result.table) for result in drawn) - len(picks)
     return Chart(
         "candidates",
         "Candidates against the baseline",
         _forest_caption(lean, left_out, in_groups=bool(headings)),
         Axis(
-            f"difference in {lean.metric} (right is better)",
+            gain_title(lean.metric, "points" if lean.is_share else ""),
             range=(min(ends) - room, max(ends) + room),
         ),
         row_axis(names),
         (
-            Reference("x", -lean.margin, is_dashed=True),
+            Reference("x", limit, is_dashed=True),
             Reference("x", 0.0),
             *headings,
             *by_look(_LOOKS, points),
         ),
         is_wide=True,
         picks=tuple(picks),
-        key=f"dashed: margin {margin}",
+        key=f"dashed: {amount_text(lean.margin, is_share=lean.is_share)} worse",
     )
 
 
@@ -140,12 +148,12 @@ def _forest_caption(lean: LeanResult, left_out: int, *, in_groups: bool) -> str:
     whose = "the baseline of its group" if in_groups else "the baseline"
     over = "within each group" if in_groups else f"over {lean.num_candidates} candidates"
     some = f" {left_out} further candidates are in the table only." if left_out else ""
+    size = amount_text(lean.margin, is_share=lean.is_share)
     return (
-        f"Difference of each cheaper shape to {whose} with its "
+        f"How much better each cheaper shape is than {whose}, with its "
         f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
-        f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
-        f"right of it, crosses are excluded (shown to lie left of it), and open circles are "
-        f"neither (Holm {over}).{some}"
+        f"is the margin, {size} worse. Filled blue points are established to lie right of it, "
+        f"crosses to lie left of it, open circles neither (Holm {over}).{some}"
     )
 
 
@@ -157,10 +165,11 @@ def _candidate_text(lean: LeanResult, row: LeanRow) -> str:
     )
     lines = [
         f"{row.label} (chosen)" if row.label == lean.choice else row.label,
-        f"difference in {lean.metric} {interval_text(row.ci, lean.settings.confidence)}",
-        f"Holm {p_text(row.p_holm)}, {row.n} run{'' if row.n == 1 else 's'}{row.lost.behind}",
+        f"{lean.metric} {gain_of(lean, row)}",
+        f"Holm {p_text(row.p_holm)}, {counted(row.n, 'seed')}{row.lost.behind}",
         *([f"saves {saved}"] if saved else []),
-        row.outcome,
+        f"at most {amount_text(lean.margin, is_share=lean.is_share)} worse? "
+        f"{outcome_text(lean, row)}",
         *([f"best setting: {setting_text(row.setting)}"] if row.setting else []),
     ]
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings, Le
 from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
-from analysis.statistics.bounds import clipped, difference_span
+from analysis.statistics.bounds import SHARE, clipped, difference_span
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, describe
@@ -60,7 +60,8 @@ class _Shapes:
         self.stopped = [shape for shape in shapes.stopped if self.is_cheaper(shape)]
         self.sd, self.df = _seed_sds(self.comparable)
         values = np.concatenate([shape.values for shape in self.comparable])
-        self.span = difference_span(metric_span(values, shapes.goal, None))
+        span = metric_span(values, shapes.goal, None)
+        self.is_share, self.span = span == SHARE, difference_span(span)
 
     def is_cheaper(self, shape: Shape) -> bool:
         return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
@@ -184,6 +185,7 @@ def fit(
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
         doubt=_doubt(shapes, runs.frame),
+        is_share=shapes.is_share,
     )
 
 

@@ -110,7 +110,10 @@ def of_study(
             fronts.update({value_text(value): pareto.fit(shapes) for value in at.values()})
         choices = replace(settings, alpha=alpha, chance=chance)
         question = {**roles, "baseline": baseline, "margin": asked["margin"], "settings": choices}
-        result = answer(runs, part.ladder, question, race, at)
+        seeds_planned = None
+        if study.unfinished:
+            seeds_planned = int(runs.frame.groupby(roles["config"])["seed"].nunique().max())
+        result = answer(runs, part.ladder, question, race, at, seeds_planned)
         return replace(result, at={axis: str(value) for axis, value in at.items()})
 
     result: LeanResult | LeanGroups

@@ -17,7 +17,10 @@ from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Config, Jsonable
 from hsweep.design.question import ALPHA, Goal, Missing
 
-LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
+LeanVerdict = Literal[
+    "found", "excluded", "ahead so far", "undecided", "untrained", "no_candidates", "unsupported"
+]
+RowOutcome = Outcome | Literal["far behind", "ahead so far", "behind so far"]
 RACING: Final = "the race of the shapes has not ended"
 """Why a study that is not at its end has no verdict."""
 
@@ -74,7 +77,9 @@ class LeanRow(ShapeRow):
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
             more (p_worse <= alpha), or undecided; in a race also where else the shape has come to
-            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks.
+            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks, and
+            far behind where that was by a single run; ahead or behind so far while runs of the
+            study have not ended.
         seeds_needed: seeds of an undecided candidate and of the baseline that would establish it
             with the power of the settings if the two were equal; None if over 50, or without a
             variance.
@@ -88,7 +93,7 @@ class LeanRow(ShapeRow):
     p_raw: float | None
     p_holm: float | None = None
     p_worse: float | None
-    outcome: Outcome = "undecided"
+    outcome: RowOutcome = "undecided"
     seeds_needed: int | None = None
     saving: dict[str, float]
 
@@ -106,9 +111,10 @@ class LeanResult(Jsonable):
         at: the axis value that distinguishes this comparison from the others of a study; empty
             where it is the only one.
         verdict: found; excluded (every cheaper configuration is shown to be worse by more than the
-            margin); undecided; untrained (the baseline has learned no more than a constant
-            predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
-            unsupported (a single run a configuration proves nothing).
+            margin); ahead so far (would be found, but runs have not ended); undecided; untrained
+            (the baseline is not shown to have learned more than a constant predictor, or more than
+            the margin beyond it); no_candidates (none is cheaper); unsupported (a single run a
+            configuration proves nothing).
         reason: why there is no answer; empty where there is one.
         baseline_lost: the baseline's runs that do not enter its mean.
         margin: in the metric's unit.
@@ -126,6 +132,8 @@ class LeanResult(Jsonable):
         sensitivity: whether the answer would survive more training; None where that was not
             examined.
         film: of the race, where this is the only comparison; None without one.
+        seeds_planned: of each shape, while runs of the study have not ended; None at the end.
+        is_share: the metric is a share of 1, so that differences are told in points.
     """
 
     verdict: LeanVerdict
@@ -156,6 +164,8 @@ class LeanResult(Jsonable):
     at: dict[str, AxisValue] = field(default_factory=dict)
     film: SearchFilm | None = None
     untried: tuple[str, ...] = ()
+    seeds_planned: int | None = None
+    is_share: bool = False
 
     @property
     def num_candidates(self) -> int:
@@ -179,7 +189,7 @@ class LeanResult(Jsonable):
 
     @property
     def chosen(self) -> LeanRow | None:
-        """The cheapest accepted candidate."""
+        """The cheapest accepted candidate, or the one that is ahead so far."""
         return next((row for row in self.table if row.label == self.choice), None)
 
     @property
@@ -245,7 +255,10 @@ def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
     usable = [
         (lean, lean.chosen, lean.margin_over_sd)
         for lean in comparisons(result)
-        if lean.chosen is not None and lean.margin_over_sd is not None and lean.num_candidates > 1
+        if lean.chosen is not None
+        and lean.decides
+        and lean.margin_over_sd is not None
+        and lean.num_candidates > 1
     ]
     if not usable:
         return ()

@@ -12,6 +12,7 @@ from analysis.questions.lean.result import (
     LeanResult,
     LeanRow,
     LeanVerdict,
+    RowOutcome,
     comparisons,
     missing_runs,
 )
@@ -22,9 +23,11 @@ from analysis.text.numbers import (
     NONE,
     Tone,
     all_at_best,
+    amount_text,
     at_fixed_rate,
     cost_title,
-    interval_text,
+    gain_text,
+    gain_title,
     number_text,
     p_text,
     percent_text,
@@ -42,17 +45,30 @@ from analysis.text.settled import (
 )
 from analysis.text.tables import TERMINAL_ROWS, Table
 from analysis.values import value_text
-from hsweep.design.labels import first_of
+from hsweep.design.labels import first_of, listed
 from hsweep.record.summary import counted
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
     "excluded": ("no leaner equivalent", "absent"),
+    "ahead so far": ("so far ahead", "unknown"),
     "undecided": ("undecided", "unknown"),
     "untrained": ("baseline not trained", "unknown"),
     "no_candidates": ("no cheaper shape", "unknown"),
     "unsupported": ("unsupported", "unknown"),
 }
+OUTCOMES: Final[dict[RowOutcome, str]] = {
+    "established": "yes",
+    "excluded": "no, worse by more",
+    "far behind": "far behind, one run",
+    "undecided": "undecided",
+    "left early": "unlikely, left the race",
+    "not raced": "not raced further",
+    "failed": "too few values",
+    "ahead so far": "so far ahead",
+    "behind so far": "so far worse by more",
+}
+"""Whether a shape is at most the margin worse, in words."""
 _NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
     "untrained": "No answer",
     "no_candidates": "Nothing to compare",
@@ -73,12 +89,14 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
     sentences = [_headline(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
-        sentences.append(
-            f"Its difference is {interval_text(chosen.ci, result.settings.confidence)} over "
-            f"{chosen.n} seeds{chosen.lost.behind}; a shape worse by the margin would look so good "
-            f"in at most {share_text(chosen.p_holm or 0.0)} of such studies "
-            f"(Holm over {_cheaper(result)}{', for all looks' if result.film else ''})."
-        )
+        looks = " and every look of the race" if result.film else ""
+        sentences += [
+            f"Over {counted(chosen.n, 'seed')}{chosen.lost.behind} it is "
+            f"{gain_of(result, chosen)}.",
+            f"A shape that is {_size(result)} worse would pass for as good in at most "
+            f"{share_text(chosen.p_holm or 0.0)} of such studies, counting "
+            f"{_cheaper(result)}{looks} (Holm).",
+        ]
     elif result.verdict == "undecided" and result.film is None:
         sentences.append(_seeds_to_settle(result))
     if result.film is not None:
@@ -105,10 +123,16 @@ def _headline(result: LeanResult) -> str:
     if result.verdict in _NO_ANSWERS:
         return f"{_NO_ANSWERS[result.verdict]}: {result.reason.strip().rstrip('.')}."
     chosen = result.chosen
+    if chosen is not None and result.seeds_planned is not None:
+        return (
+            f"{chosen.label} is so far ahead, {chosen.n} of {result.seeds_planned} seeds"
+            f"{_savings(chosen)}: by these it is {_margin(result)} than "
+            f"{result.baseline_label}, and nothing is established before all runs have ended."
+        )
     if chosen is not None:
         return (
             f"{chosen.label} does as well as {result.baseline_label}{_savings(chosen)}: it is "
-            f"established as no worse by {_margin(result)}."
+            f"established as {_margin(result)}."
         )
     return _excluded(result) if result.verdict == "excluded" else _undecided(result)
 
@@ -126,9 +150,11 @@ def _savings(row: LeanRow) -> str:
 def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
     tried = "The cheaper shape" if len(result.table) == 1 else f"Each of the {_cheaper(result)}"
+    single = sum(row.outcome == "far behind" for row in result.table)
+    by_one = f"; {single} of them by a single run" if single else ""
     return (
-        f"{tried} tried is worse than the baseline {result.baseline_label} by more than "
-        f"{_margin(result)} (largest Holm {worst})."
+        f"{tried} tried is more than {_size(result)} worse in {result.metric} than the baseline "
+        f"{result.baseline_label} (largest Holm {worst}{by_one})."
     )
 
 
@@ -136,27 +162,25 @@ def _undecided(result: LeanResult) -> str:
     if result.reason == RACING:
         return f"Undecided: {RACING}."
     counts = Counter(row.outcome for row in result.table)
-    excluded, left = counts["excluded"], counts["left early"]
-    parts = [f"{excluded} {'is' if excluded == 1 else 'are'} worse by more"] if excluded else []
-    if left:
-        parts.append(f"{left} could hardly be established any more")
-    if result.undecided and (parts or result.stopped):
-        is_or_are = "is" if len(result.undecided) == 1 else "are"
-        parts.append(f"{len(result.undecided)} {is_or_are} undecided")
-    if result.stopped:
-        was_or_were = "was" if len(result.stopped) == 1 else "were"
-        parts.append(f"{len(result.stopped)} {was_or_were} stopped early and not compared")
-    rest = f"but {', '.join(parts)}" if parts else "and none is shown to be worse by more"
+    worse = counts["excluded"] + counts["behind so far"]
+    parts = []
+    for number, what in (
+        (worse, "worse by more"),
+        (counts["far behind"], "far behind by a single run"),
+        (counts["left early"], "unlikely to be established and left the race"),
+        (len(result.undecided) if worse or result.stopped else 0, "undecided"),
+        (len(result.stopped), "not compared, being stopped early"),
+    ):
+        if number:
+            parts.append(f"{number} {'is' if number == 1 else 'are'} {what}")
+    rest = f"but {listed(parts)}" if parts else "and none is shown to be worse by more"
+    than = f"{_margin(result)} than the baseline {result.baseline_label}"
     if result.num_candidates == 1 and not result.stopped:
         return (
-            f"Undecided: the cheaper shape tried is neither established as no worse than the "
-            f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more."
+            f"Undecided: the cheaper shape tried is neither established as {than} nor shown to be "
+            "worse by more."
         )
-    return (
-        f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
-        f"baseline {result.baseline_label} by {_margin(result)}, "
-        f"{rest}."
-    )
+    return f"Undecided: of the {_cheaper(result)} tried, none is established as {than}, {rest}."
 
 
 def _seeds_to_settle(result: LeanResult) -> str:
@@ -165,22 +189,26 @@ def _seeds_to_settle(result: LeanResult) -> str:
         return ""
     power, have = percent_text(result.settings.power), [row.n for row in result.undecided]
     known = sorted(row.seeds_needed for row in result.undecided if row.seeds_needed is not None)
-    uncounted, task = len(have) - len(known), f"To establish an equal shape with a power of {power}"
+    uncounted = len(have) - len(known)
+    task = f"To establish an equally good shape with a chance of {power}"
     if not known:
         return f"{task} would take more than {MAX_SEEDS} seeds of each: widen the margin."
     if not uncounted and known[-1] <= min(have):
         return (
-            f"With {max(have)} seeds a shape that equals the baseline is established with a power "
-            f"of at least {power}, so what is undecided is more likely somewhat worse, by about "
-            "the margin."
+            f"With {max(have)} seeds an equally good shape is established with a chance of at "
+            f"least {power}, so what is undecided is more likely worse by about the margin."
         )
     span = f"{known[0]} to {known[-1]}" if known[0] < known[-1] else str(known[0])
     rest = f" ({uncounted} of them more than {MAX_SEEDS})" if uncounted else ""
     return f"{task} takes {span} seeds of each{rest}; there are {max(have)}."
 
 
+def _size(result: LeanResult) -> str:
+    return amount_text(result.margin, is_share=result.is_share)
+
+
 def _margin(result: LeanResult) -> str:
-    return f"{number_text(result.margin)} in {result.metric}"
+    return f"at most {_size(result)} worse in {result.metric}"
 
 
 def _cheaper(result: LeanResult) -> str:
@@ -237,27 +265,28 @@ def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
 
 
 def lean_table(result: LeanResult) -> Table:
+    factor = 100 if result.is_share else 1
     header = (
         "shape",
-        f"difference in {result.metric}",
+        "seeds",
+        gain_title(result.metric, "points" if result.is_share else ""),
         f"{percent_text(result.settings.confidence)} interval",
-        "runs",
         "p",
         "Holm p",
-        "no worse than the margin",
-        f"seeds for {percent_text(result.settings.power)}",
+        f"at most {_size(result)} worse?",
+        f"seeds to tell ({percent_text(result.settings.power)} power)",
         *(f"{cost_title(cost)} saved" for cost in result.costs),
         *setting_header(result.nuisance),
     )
     rows = tuple(
         (
             row.label,
-            number_text(row.diff),
-            f"{number_text(row.ci.low)} to {number_text(row.ci.high)}",
             f"{row.n}{row.lost.behind}",
+            number_text(factor * row.diff),
+            f"{number_text(factor * row.ci.low)} to {number_text(factor * row.ci.high)}",
             number_text(row.p_raw, 2),
             number_text(row.p_holm, 2),
-            NONE if result.verdict in ("untrained", "unsupported") else row.outcome,
+            NONE if result.verdict in ("untrained", "unsupported") else outcome_text(result, row),
             NONE if result.verdict == "untrained" else _seeds_text(row),
             *(
                 percent_text(round(row.saving[cost], 3)) if cost in row.saving else NONE
@@ -276,11 +305,22 @@ def lean_table(result: LeanResult) -> Table:
     best = f", at its best {setting_text(tuned)}" if (tuned := result.baseline_setting) else ""
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
-        f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
+        f"over {counted(result.baseline_n, 'seed')}"
         f"{result.baseline_lost.behind}, {spread}{best}. "
         f"{_confirmation(result)}"
     )
     return Table(header, rows, note.strip())
+
+
+def gain_of(result: LeanResult, row: LeanRow) -> str:
+    """Return how much better than the baseline a shape is, in words."""
+    return gain_text(row.ci, is_share=result.is_share, confidence=result.settings.confidence)
+
+
+def outcome_text(result: LeanResult, row: LeanRow) -> str:
+    """Return whether a shape is at most the margin worse, in words."""
+    seeds = f", {row.n} of {result.seeds_planned} seeds" if "so far" in row.outcome else ""
+    return f"{OUTCOMES[row.outcome]}{seeds}"
 
 
 def _seeds_text(row: LeanRow) -> str:
@@ -330,7 +370,7 @@ def _groups_sentences(groups: LeanGroups) -> list[str]:
     counts = [
         f"A leaner shape is established as no worse than its baseline in {established} of {total} "
         "comparisons",
-        *([f"excluded in {excluded}"] if excluded else []),
+        *([f"all cheaper shapes are worse in {excluded}"] if excluded else []),
         *([f"undecided in {undecided}"] if undecided else []),
     ]
     settled = ""
