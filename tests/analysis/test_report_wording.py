@@ -191,7 +191,10 @@ def test_what_is_not_established_is_not_called_worse() -> None:
 
 @pytest.mark.parametrize(
     ("needed", "words"),
-    [(None, "more than 50 seeds of each: widen the margin"), (4, "more likely worse by about the margin")],
+    [
+        (None, "more than 50 seeds of each: widen the margin"),
+        (4, "more likely worse by about the margin"),
+    ],
 )
 def test_an_undecided_answer_says_what_it_would_take(needed: int | None, words: str) -> None:
     assert words in examples.sentence(without_choice("undecided", ["undecided"] * 5, needed))

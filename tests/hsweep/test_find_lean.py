@@ -106,9 +106,7 @@ def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Ho
     assert "of them by a single run)" in ended.stdout
 
 
-def test_part_of_the_seeds_establishes_nothing(
-    hsweep: Invoke, tmp_path: Path, home: Home
-) -> None:
+def test_part_of_the_seeds_establishes_nothing(hsweep: Invoke, tmp_path: Path, home: Home) -> None:
     file = write(tmp_path, dies_at=8)
     how = ("--set", "heads=4", "--set", "depth=1,3", "--search", "grid", "--set", "replicates=5")
     cut = hsweep("run", file, "--runner", "inline", "--no-check", *how)
