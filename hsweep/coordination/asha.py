@@ -22,7 +22,7 @@ alone have values, and the other seeds wait before their start until one setting
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
@@ -54,10 +54,13 @@ class _Rung:
         values: the values of each contender by its trials' keys, smaller being better; None while
             the trial may still report at this rung.
         num_pending: number of trials that may still report at this rung.
+        lost: contenders of which the record has lost a value. They count as rivals, so that those
+            who had won win again, and lose to nobody.
     """
 
     values: dict[str, dict[str, float | None]] = field(default_factory=dict)
     num_pending: int = 0
+    lost: set[str] = field(default_factory=set)
 
     def expect(self, name: str, key: str) -> None:
         self.values.setdefault(name, {})[key] = None
@@ -74,6 +77,18 @@ class _Rung:
                 by_trial[key] = value
         if not by_trial:
             del self.values[name]
+
+    def lose(self, name: str, key: str) -> bool:
+        """Enter that a trial has been here and its value is lost; return whether it lacks one."""
+        is_missing = self.values.get(name, {}).get(key, 0.0) is None
+        if is_missing:
+            self.arrive(name, key, None)
+            self.lost.add(name)
+        return is_missing
+
+    @property
+    def contenders(self) -> Set[str]:
+        return self.values.keys() | self.lost
 
     def means(self, without: Collection[str] = ()) -> dict[str, float]:
         """Return the mean value of each contender with a value."""
@@ -95,6 +110,7 @@ class _Stratum:
         stopped: the reason for each contender that lost at a rung.
         losers: the losing contenders of each decided rung, with the reasons.
         ended: keys of the trials that ended before their budget.
+        gaps: keys of the trials without a report of a rung that they have passed.
         may_release: whether a rung may have become decidable since the last release.
     """
 
@@ -104,6 +120,7 @@ class _Stratum:
     stopped: dict[str, str] = field(default_factory=dict)
     losers: dict[int, dict[str, str]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    gaps: set[str] = field(default_factory=set)
     may_release: bool = False
 
 
@@ -175,14 +192,24 @@ class StratifiedAsha:
         if status in _LOST:
             group.stopped.setdefault(name, reason)
         for rung in group.rungs.values():
-            rung.arrive(name, trial.key, None)
+            # It lost at a rung where it had a value; at others the earlier one drops it.
+            if not (self._waits and status is TrialStatus.STOPPED_EARLY):
+                rung.arrive(name, trial.key, None)
+            else:
+                rung.lose(name, trial.key)
         group.may_release = True
 
     def record(self, trial: Trial, unit: int, value: float | None) -> None:
         """Enter a recorded report without asking for a decision."""
         group = self._strata[trial.stratum]
         name = group.contenders.get(trial.key)
-        if name is None or not self._has_value_at(trial, unit):
+        if name is None:
+            return
+        for passed in self._rungs:
+            if passed < unit and group.rungs[passed].lose(name, trial.key):
+                group.gaps.add(trial.key)
+                group.may_release = True
+        if not self._has_value_at(trial, unit):
             return
         finite = self._sign * value if value is not None and math.isfinite(value) else None
         group.rungs[unit].arrive(name, trial.key, finite)
@@ -239,6 +266,11 @@ class StratifiedAsha:
         group.may_release = group.may_release or not is_undecided
 
     @property
+    def num_gaps(self) -> int:
+        """Trials of which the record has lost the report of a rung."""
+        return sum(len(group.gaps) for group in self._strata.values())
+
+    @property
     def any_waits(self) -> bool:
         return any(group.waiting for group in self._strata.values())
 
@@ -271,7 +303,7 @@ class StratifiedAsha:
         if reason := losers.get(name, ""):
             return Verdict(True, reason)
         where = self._where(last, trial.stratum)
-        contenders = group.rungs[last].values.keys() - losers.keys()
+        contenders = group.rungs[last].contenders - losers.keys()
         if follows and name not in contenders:
             return Verdict(True, f"its scouts have no value at {where}")
         if self._scouts is not None and not follows and len(contenders) == 1:
@@ -298,7 +330,7 @@ class StratifiedAsha:
                 continue
             group.losers[rung] = losers
             reasons |= losers
-            remaining = group.rungs[rung].values.keys() - reasons.keys()
+            remaining = group.rungs[rung].contenders - reasons.keys()
             if self._scouts is not None and len(remaining) == 1:
                 break
         return reasons, rung
@@ -310,7 +342,7 @@ class StratifiedAsha:
         reasons; None while trials that may change this have yet to report."""
         assert self._settings is not None
         rung = self._strata[stratum].rungs[unit]
-        rivals = rung.values.keys() - dropped if dropped else rung.values.keys()
+        rivals = rung.contenders - set(dropped)
         if unit in self._milestones:
             num_kept = self._settings.num_kept(len(rivals))
         else:  # the end, where scouts leave one
@@ -319,11 +351,12 @@ class StratifiedAsha:
             return {}
         if rung.num_pending:
             return None
-        means, where = rung.means(without=dropped), self._where(unit, stratum)
+        without = rung.lost.union(dropped)
+        means, where = rung.means(without=without), self._where(unit, stratum)
         ranked = sorted(means, key=lambda name: (-means[name], name))
         return {
             name: _rank(len(means) - place, len(means), where, num_kept)
-            for place, name in enumerate(ranked[: len(rivals) - num_kept])
+            for place, name in enumerate(ranked[: max(0, len(ranked) - num_kept)])
         }
 
     def _on_arrival(self, trial: Trial, unit: int) -> Verdict:

@@ -129,12 +129,13 @@ class Coordinator:
                 with_reports.append(row.key)
                 if not (row.continues or row.reused_from):
                     self.speeds.note(trial, row.wall_seconds, row.unit)
-            if row.status.is_final:
-                self._asha.end(trial, row.status, row.reason)
-                self._end_in_round(row)
         for entry in self.journal.reports(with_reports) if with_reports else ():
             value = entry.payload["metrics"].get(self.sweep.metric)
             self._asha.record(self.table.trials[entry.key], entry.unit or 0, value)
+        for trial in trials:
+            if (row := self.journal.rows[trial.key]).status.is_final:
+                self._asha.end(trial, row.status, row.reason)
+                self._end_in_round(row)
 
     def _end_attempts_left(self, keys: Iterable[str]) -> None:
         """End the attempts of trials whose driver was killed; this run has all of the study."""
@@ -296,6 +297,11 @@ class Coordinator:
 
     def label(self, trial: Trial) -> str:
         return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
+
+    @property
+    def num_gaps(self) -> int:
+        """Trials that are not compared at a rung, since the record has lost their report of it."""
+        return self._asha.num_gaps
 
     @property
     def num_waiting(self) -> int:

@@ -175,6 +175,7 @@ def damage_text(path: Path, line: LogLine, keys: Iterable[str]) -> str:
     kinds = [kind for kind in _ENTRY_KINDS if kind.encode() in line.content]
     remains = f" (what can be read of it: {', '.join(kinds)})" if kinds else ""
     return (
-        f"{path}: the line at byte {line.start} is damaged and what it held{of} is "
-        f"lost{remains}; the study goes on from what is left"
+        f"{path}: the line at byte {line.start} is damaged and what it held{of} is lost, "
+        f"{line.end - line.start:,} bytes{remains}; the study goes on from what is left, and "
+        "trains again what it lacks"
     )

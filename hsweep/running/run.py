@@ -289,6 +289,12 @@ def _train(
     progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
+    if number := coordinator.num_gaps:
+        console.print(
+            f"the record has lost what {counted(number, 'trial')} reported at a rung: the others "
+            "are compared there without",
+            style="yellow",
+        )
     trackers = trackers_of(study, change.target, options.track, lease.confirm)
     trackers[0].attach(study.paths.plan)
     for tracker in trackers:
