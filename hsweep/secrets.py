@@ -12,8 +12,13 @@ HIDDEN: Final = "***"
 
 _SECRET_NAME: Final = (
     r"(?:[\w-]*[-_])?(?:token|password|passwd|pwd|passphrase|secret|credentials?|signature"
-    r"|(?:api|access|secret|account|private)[-_]?key(?:[-_]?id)?)"
+    r"|(?:api|access|secret|account|private)[-_]?key(?:[-_]?id)?|(?<=[-_])(?:key|pass|pat))"
 )
+_TOKEN: Final = re.compile(
+    r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|npm_|pypi-|dapi|AKIA|ASIA|AIza|eyJ)"
+    r"(?=[\w-]*\d)[\w-]{16,}(?:\.[\w-]+)*"
+)
+"""The tokens that well-known services give out, by how they begin."""
 _USER_AND_PASSWORD: Final = re.compile(r"://[^\s\"'/:@]*:[^\s\"']*@")
 _USER_ALONE: Final = re.compile(r"://[^\s\"'/@]+@")
 _ASSIGNMENT: Final = re.compile(
@@ -53,9 +58,10 @@ def redact_patterns(text: str) -> str:
 
     Covered: ``user:password@`` and ``token@`` in a URL; the value of an option, variable, query
     parameter or dictionary entry whose name ends in token, password, secret, credential,
-    signature or key; the ``Bearer`` and ``Basic`` headers. When in doubt it hides too much.
+    signature, pass, pat or key; the ``Bearer`` and ``Basic`` headers; tokens of well-known
+    services. When in doubt it hides too much.
     """
-    text = _USER_AND_PASSWORD.sub(f"://{HIDDEN}@", text)
+    text = _TOKEN.sub(HIDDEN, _USER_AND_PASSWORD.sub(f"://{HIDDEN}@", text))
     text = _USER_ALONE.sub(f"://{HIDDEN}@", text)
     text = _PARAMETER.sub(rf"\1{HIDDEN}", text)
     text = _ASSIGNMENT.sub(rf"\1{HIDDEN}", text)
@@ -88,6 +94,7 @@ def refuse_secrets(values: Iterable[object], subject: str, remedy: str) -> None:
     for value in dict.fromkeys(value for value in values if isinstance(value, str)):
         if (
             _USER_AND_PASSWORD.search(value)
+            or _TOKEN.search(value)
             or ("://" in value and _PARAMETER.search(value))
             or any(secret in value for secret in secret_values)
         ):

@@ -15,7 +15,7 @@ from hsweep.command_line import running_command
 from hsweep.errors import UserError
 from hsweep.options import OptionType
 from hsweep.paths import StudyPaths
-from hsweep.secrets import refuse_secrets
+from hsweep.secrets import redact, refuse_secrets
 
 CLOSING_SECONDS: Final = 30.0
 """Time to queue again, and for SLURM to be late, beside the study's ``--grace``."""
@@ -34,6 +34,9 @@ _SCRIPT: Final = """\
 {settings}
 told=; trap 'told=1; kill -TERM $! 2>/dev/null' TERM
 {variables}
+# Lines of yours for every job, such as `module load cuda` and `export NAME=...`:
+[ ! -e {own} ] || . {own}
+
 # A job that comes back goes on with the study as it is on record: the file may have been edited.
 if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {manifest} ]; then
     set -- resume {resume}
@@ -100,13 +103,22 @@ def script_of(
         run: the words of ``hsweep run`` behind its name.
         resume: those of ``hsweep resume``.
         grace: seconds from SIGTERM to the driver's end.
-        output: the file for what the job prints, as sbatch takes it.
+        output: the file for what the job prints, as sbatch takes it, in the study's folder of jobs.
         more: options of sbatch.
 
     Raises:
         UserError: a time limit that leaves no time to train, or words that hold a secret.
     """
-    refuse_secrets([*run, *more], "a job's script", "Give it in a variable of the environment.")
+    remedy = "Export it before `hsweep submit`: sbatch hands the environment on."
+    refuse_secrets([*run, *more], "a job's script", remedy)
+    for word in more:
+        if (hidden := redact(word)) != word:
+            raise UserError(f"a job's script must hold no secret; got {hidden!r}. {remedy}")
+        if word.startswith(("--array", "-a")):
+            raise UserError(
+                f"{word} makes several jobs of one study, which has one: let further nodes join it "
+                'by `sbatch --array=1-20 --wrap "hsweep join STUDY"`, or give --nodes'
+            )
     lead = grace + CLOSING_SECONDS
     least = 2 * lead + _EARLY_SECONDS
     if limit is not None and limit[1] < least:
@@ -131,6 +143,7 @@ def script_of(
         written_by=shlex.join(running_command()),
         settings="\n".join(f"#SBATCH {shlex.join(setting)}" for setting in settings),
         variables="".join(f"export {name}={shlex.quote(v)}\n" for name, v in present.items()),
+        own=shlex.quote(str(output.parent.parent / "job.sh")),
         manifest=shlex.quote(str(study.manifest)),
         run=shlex.join(run),
         resume=shlex.join(resume),

@@ -131,6 +131,13 @@ def test_a_job_queues_again_for_the_code_that_says_so_and_for_no_other(place: Pl
     assert run_script(place, script, 0, 75, "COMPLETING") == (75, ["driver run"])
 
 
+def test_lines_of_the_users_come_before_the_study(place: Place) -> None:
+    script = place.submit("--dry-run").stdout
+    (place.home / "slurm").mkdir(parents=True)
+    (place.home / "slurm" / "job.sh").write_text(f"echo loaded >> {place.root}/called\n")
+    assert run_script(place, script, 0, 0) == (0, ["loaded", "driver run"])
+
+
 def test_a_job_that_comes_back_goes_on_with_the_study_on_record(place: Place) -> None:
     script = place.submit("--dry-run").stdout
     # One that was taken away before it had begun the study begins it.
@@ -149,6 +156,9 @@ def test_a_job_that_comes_back_goes_on_with_the_study_on_record(place: Place) ->
         (["--time", "soon"], "'soon' is no time limit; write 30 (minutes), 24:00:00"),
         (["--time", "1"], "--time 1 leaves no time to train"),
         (["--time", "00:02:59"], "60 s earlier; give at least 3 minutes"),
+        (["--array=1-4"], "--array=1-4 makes several jobs of one study"),
+        (["--", "-a", "1-4"], "let further nodes join it by `sbatch --array"),
+        (["--export=ALL,HF_TOKEN=abc"], "got '--export=ALL,HF_TOKEN=***'. Export it before"),
         (["--address", "head:1"], "leave out the address head:1"),
         (["--set", "depth=3"], "depth"),
         (["partition"], "unexpected argument 'partition'"),

@@ -13,7 +13,7 @@ from hsweep.commands import doctor
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.log import segment_files
-from hsweep.secrets import HIDDEN, redact, refuse_secrets
+from hsweep.secrets import HIDDEN, redact, redact_patterns, refuse_secrets
 from hsweep.tracking.target import tracking_target
 
 ENVIRONMENT = {
@@ -218,3 +218,31 @@ def test_rays_own_files_of_a_trial_that_failed_hold_no_secret(
     assert HIDDEN in "".join(segment.read_text() for segment in segments)
     assert "canary-" not in driver.stdout() + driver.stderr()
     assert written_with_canary(workplace.home) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("401 for OPENAI_KEY=abcd", "401 for OPENAI_KEY=***"),
+        ("login --db-pass abcd failed", "login --db-pass *** failed"),
+        ("{'GH_PAT': 'abcd'}", "{'GH_PAT': '***'}"),
+        ("no access with hf_a1B2c3D4e5F6g7H8i9J0", "no access with ***"),
+        ("no access with ghp_a1B2c3D4e5F6g7H8i9J0!", "no access with ***!"),
+        ("bucket of AKIAABCDEFGHIJKLMNO1", "bucket of ***"),
+        # What only looks a little like one.
+        ("monkey=1 key=2 bypass=3 pattern=4", "monkey=1 key=2 bypass=3 pattern=4"),
+        ("with sk-learn-and-its-many-estimators", "with sk-learn-and-its-many-estimators"),
+    ],
+)
+def test_secrets_are_known_by_the_end_of_their_names_and_by_their_form(
+    text: str, shown: str
+) -> None:
+    assert redact_patterns(text) == shown
+
+
+@pytest.mark.parametrize("name", ["OPENAI_KEY", "DB_PASS", "GH_PAT", "MYSQL_PWD", "X_CREDENTIALS"])
+def test_the_value_of_such_a_variable_is_hidden_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "very-own-words")
+    assert redact("cannot log in with very-own-words") == "cannot log in with ***"
