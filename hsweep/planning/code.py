@@ -353,7 +353,9 @@ def _find_spec(name: str, places: Sequence[str] | None = None) -> ModuleSpec | N
             return None
         imported = sys.modules.get(package) if places is None else None
         places = list(getattr(imported, "__path__", folders))
-    return importlib.machinery.PathFinder.find_spec(name, places)
+    # By its last name alone: a folder without __init__.py, as a module of a package, would ask for
+    # that package among the imported modules.
+    return importlib.machinery.PathFinder.find_spec(name.rpartition(".")[2], places)
 
 
 def _digest(content: bytes) -> str:

@@ -16,7 +16,7 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.lease import Lease
-from hsweep.record.log import Entry, Log, begin_segment, inaccessible, segment_files
+from hsweep.record.log import Entry, Log, begin_segment, inaccessible, segment_files, storable
 from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]
@@ -84,7 +84,11 @@ class Journal(JournalReader):
         if entries:
             if self.lease is not None:
                 self.lease.check()
-            self._end = self._log.append(entries, self._end)
+            try:
+                self._end = self._log.append(entries, self._end)
+            except UnicodeEncodeError:
+                entries = storable(entries)
+                self._end = self._log.append(entries, self._end)
             for entry in entries:
                 self._state.apply(entry)
 

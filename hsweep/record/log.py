@@ -40,10 +40,11 @@ from hsweep.files import cause
 
 Entry = Mapping[str, Any]
 
-_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _HEAD: Final = b'{"crc32":"'
 _MIDDLE: Final = b'","entries":'
 _BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SEGMENT: Final = re.compile(r"\d{6,}\.jsonl")
 
 
@@ -161,7 +162,8 @@ class Log:
 
     def append(self, entries: Sequence[Entry], end: int) -> int:
         """Write a line behind position ``end``, where the log ends; return where it ends then.
-        OSError if it cannot be written; what was written of it is taken back, if it can be."""
+        OSError if it cannot be written; what was written of it is taken back, if it can be.
+        UnicodeEncodeError for text that is not ``storable``."""
         segment = self._segments[-1]
         line = _encoded(_encode(entries).encode())
         try:
@@ -200,6 +202,14 @@ class Log:
                 yield from segment.lines(start)
 
 
+def storable(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return entries whose text UTF-8 can hold: a lone surrogate, as Python reads a byte of a file
+    name that is no UTF-8, becomes its escape."""
+    text = _SURROGATE.sub(lambda found: rf"\\u{ord(found[0]):04x}", _encode(entries))
+    stored: Sequence[Entry] = json.loads(text)
+    return stored
+
+
 def segment_files(folder: Path) -> list[Path]:
     """Return the segments of a log, in their order; none if the folder is missing."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -228,7 +238,7 @@ def begin_segment(folder: Path, number: int, owner: Mapping[str, Any]) -> Path:
     draft = folder / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
         with draft.open("xb") as file:
-            file.write(_encoded(_encode([head]).encode()))
+            file.write(_encoded(_encode(storable([head])).encode()))
             file.flush()
             os.fsync(file.fileno())
         # Of several processes one succeeds, on network file systems, too.
