@@ -10,6 +10,9 @@ REPORTS_VARIABLE: Final = "HSWEEP_REPORTS"
 SEED_VARIABLE: Final = "HSWEEP_SEED"
 """What ``{seed}`` is in a script's command."""
 
+NUM_PARAMS: Final = "num_params"
+"""A metric by which a report may say how many parameters the model has."""
+
 REPORTS_FILE: Final = "reports.jsonl"
 """Where that is, in the trial's folder."""
 

@@ -107,6 +107,12 @@ class MetricSource:
         """The path, in the trial's folder, that is read."""
         return OUTPUT_FILE if self.kind == "stdout" else self.where
 
+    def may_have(self, metric: str) -> bool:
+        """Whether its rows may hold a metric of this name of ours; of a pattern that is known."""
+        names = dict(self.metrics)
+        groups = re.compile(self.where).groupindex if self.kind == "stdout" else (metric,)
+        return metric in {names.get(name, name) for name in groups}
+
     def row_unit(self, count: float) -> tuple[int, bool]:
         """Return the budget unit that one of the script's counts belongs to, and whether the count
         ends that unit."""
@@ -124,7 +130,9 @@ def stdout(pattern: str, **options: Unpack[Options]) -> MetricSource:
 
     Args:
         pattern: a regular expression looked for in every line; its named groups are the unit and
-            the metrics: ``r"epoch (?P<epoch>\d+) .* top1 (?P<top1>[\d.]+)"``.
+            the metrics: ``r"epoch (?P<epoch>\d+) .* top1 (?P<top1>[\d.]+)"``. ``num_params``
+            may stand in a line of its own, printed once: ``r"(?P<num_params>\S+) parameters|..."``
+            with 1,234 or 1.2M.
         options: see ``Options``.
 
     Raises:

@@ -56,6 +56,8 @@ class Command:
             none, if the script has left anything there), and is nothing before. Let the script
             write its checkpoint under another name and rename it, so that it is always a whole one.
         folder: where the script runs; by default the folder of the sweep file.
+        varies: whether its runs differ by chance where it is given no seed, so that replicates of
+            it are several trainings.
         grace_seconds: time that it has to end by itself after SIGTERM, which all its processes get
             when the trial is stopped; then what is left gets SIGKILL.
 
@@ -68,6 +70,7 @@ class Command:
     metrics: MetricSource = field(default_factory=reports)
     resume: str = ""
     folder: str = not_in_key("")
+    varies: bool = not_in_key(False)
     grace_seconds: float = not_in_key(GRACE_SECONDS)
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from hsweep.errors import is_number, shown
 from hsweep.planning.code import files_of, texts_named_in
 from hsweep.planning.plan import Plan, comparison_of, shape_of
 from hsweep.record.summary import RATES
+from hsweep.reporting import SEED_VARIABLE
 from tasks.base import DataError
 
 _NOT_REPORTED: Final = (
@@ -28,7 +29,8 @@ _NOT_REPORTED: Final = (
     "latency_seconds",
 )
 """Costs that no report of a user's training can tell."""
-_COSTS: Final = ("num_params", *_NOT_REPORTED, "wall_seconds", "train_seconds", "data_seconds")
+_TIMES: Final = ("wall_seconds", "train_seconds", "data_seconds")
+_COSTS: Final = ("num_params", *_NOT_REPORTED, *_TIMES)
 """What a trial of this project's loop costs, besides axes and metrics."""
 _impossible = partial(Concern, "impossible")
 _weak = partial(Concern, "weak")
@@ -37,24 +39,33 @@ _weak = partial(Concern, "weak")
 def analysable(plan: Plan) -> list[Concern]:
     """Return the concerns about a plan's question: first the impossible parts, then the weak
     ones."""
-    question, train = plan.sweep.question, plan.sweep.train
-    concerns = [*_of_the_metric(plan)]
+    question = plan.sweep.question
+    concerns = [*_of_the_metric(plan), *_of_seeds(plan)]
     if isinstance(question, Transition):
         concerns += _of_a_transition(plan, question)
     elif isinstance(question, Lean):
         concerns += _of_a_lean_question(plan, question)
     if question is None:
         return concerns
-    if isinstance(train, Command) and "seed" not in fields_in(train.template):
-        text = (
-            "the command does not use {seed}, so seeds differ by what the script leaves to chance, "
-            "if at all"
-        )
-        concerns.append(_weak(text, "pass {seed} to it"))
     if plan.sweep.replicates == 1 and plan.sweep.search.seeds is None:
         text = "with one seed the noise between seeds is not measured, so nothing is established"
         concerns.append(_weak(text, "--set replicates=3"))
     return sorted(concerns, key=lambda concern: concern.kind)
+
+
+def _of_seeds(plan: Plan) -> Iterator[Concern]:
+    """Yield that all seeds of a script that has none are one training."""
+    train, seeds = plan.sweep.train, plan.sweep.search.seeds or plan.sweep.replicates
+    if seeds == 1 or not isinstance(train, Command) or "seed" in fields_in(train.template):
+        return
+    read = texts_named_in(plan.trials[0].parts[TRAINING_PARTS["command"]])
+    if not train.varies and SEED_VARIABLE not in read:
+        yield _impossible(
+            f"the command has no {{seed}} and its files do not read {SEED_VARIABLE} from the "
+            f"environment, so its {seeds} seeds may be one training {seeds} times",
+            "pass {seed} to it, let it read that, or set replicates=1; of a script that differs "
+            "from run to run without a seed say so: command(..., varies=True)",
+        )
 
 
 def fixed_rate(plan: Plan) -> float | None:
@@ -272,14 +283,24 @@ def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
                 remedy = f"ask for {listed(_COSTS, 'or')}"
                 yield _impossible(f"{shown(cost)} is no cost of a trial", remedy)
         return
-    columns = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
-    remedy = "let the sweep's describe= return it (see Cost), or ask for another cost"
+    train = plan.sweep.train
+    known = set.intersection(*({*cost_columns(trial), *trial.point} for trial in plan.trials))
+    axes = [axis for axis in plan.sweep.space.axes if axis in known and axis != question.within]
+    remedy = (
+        "let the sweep's describe= return it (see Cost), or ask for one that is known, as "
+        f"costs=({axes[0]!r},)"
+    )
     for cost in question.costs:
-        if cost == "num_params" and cost not in columns:
-            text = "num_params is known only of trials whose first report has it"
-            yield _weak(text, remedy)
-        elif cost in _NOT_REPORTED and cost not in columns:
-            yield _impossible(f"{cost} of one's own training is not known", remedy)
+        if cost in known or cost in _TIMES:
+            continue
+        reported = cost not in _NOT_REPORTED
+        if reported and isinstance(train, Command):
+            reported = train.metrics.may_have(cost)
+            remedy += f", or let the lines that are read name it: (?P<{cost}>...)" * (not reported)
+        if reported:
+            yield _weak(f"{cost} is known only of trials whose reports have it", remedy)
+        else:
+            yield _impossible(f"no report of this training tells {cost}", remedy)
 
 
 def _without_one_baseline(

@@ -33,6 +33,7 @@ from hsweep.design.template import fill
 from hsweep.design.user_training import Command, captured
 from hsweep.errors import NESTED, UserError, is_installed
 from hsweep.planning.source import definition_of, source_of, source_of_part
+from hsweep.reporting import SEED_VARIABLE
 from hsweep.user_packages import PACKAGES, SHARED, SWEEP_MODULE, inits_of_user, is_of_user
 
 SWEEP_FILE: Final = "the sweep file"
@@ -161,8 +162,8 @@ def files_of(digest: str) -> Mapping[str, str] | None:
 
 
 def texts_named_in(digest: str) -> frozenset[str]:
-    """Return the texts in code that this process has looked at which may name further code: a
-    program that is executed, a configuration."""
+    """Return the texts in code that this process has looked at which may name further code (a
+    program that is executed, a configuration), or the seed of a script."""
     return _NAMED.get(digest, frozenset())
 
 
@@ -291,6 +292,8 @@ class _Imports:
 
     def add(self, label: str, file: Path, package: str = "") -> Collection[str]:
         """Add a file; return the modules that it imports, none for a file in another language."""
+        if SEED_VARIABLE.encode() in file.read_bytes():
+            self._named.add(SEED_VARIABLE)
         if file.suffix != ".py":
             self._files[label] = _digest(file.read_bytes())
             return ()

@@ -28,6 +28,7 @@ from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import RefusedReportError, UserError, nearest, shown
 from hsweep.paths import WEIGHTS_HEADER, trial_folder, weights_file
+from hsweep.reporting import NUM_PARAMS
 from hsweep.seeding import Seeds
 from hsweep.training.checkpoints import (
     LAST_ATTEMPT,
@@ -42,9 +43,6 @@ from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.storage import StorageError, Store
 from hsweep.training.world import ALONE, World
-
-NUM_PARAMS: Final = "num_params"
-"""A metric by which a report may say how many parameters the model has."""
 
 RETURNED: Final = -1
 """Stands for the unit of a training function that has returned, ..."""

@@ -41,6 +41,19 @@ def statuses(journal: Journal, key: str) -> list[str]:
     return [entry.payload["status"] for entry in entries if entry.kind == "status"]
 
 
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.text(), st.text(st.characters(categories=["Cs", "Cc", "Ll"]), max_size=8))
+def test_any_text_can_be_stored_and_reads_as_the_writer_has_it(reason: str, name: str) -> None:
+    with TemporaryDirectory() as folder, planned(Path(folder)) as journal:
+        journal.set_status("ta", 1, TrialStatus.FAILED, reason)
+        journal.set_meta(f"note {name}", reason)
+        with JournalReader(Path(folder) / "journal") as reader:
+            assert reader.trials() == journal.trials()
+            assert reader.metas("note ") == journal.metas("note ")
+        if reason.isprintable():
+            assert journal.rows["ta"].reason == reason
+
+
 class TestTrials:
     def test_planned_trials_come_back_as_they_were_in_the_order_of_the_plan(
         self, journal: Journal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hsweep.errors import UserError
-from hsweep.planning.answerable import notes
+from hsweep.planning.answerable import analysable, notes
 from hsweep.planning.code import SWEEP_FILE, changed_files, files_of
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
@@ -160,6 +160,16 @@ class TestKeysOfAFunction:
         if part == CODE:
             was, now = (files_of(plan.trials[0].parts[CODE]) or {} for plan in (before, after))
             assert changed_files(was, now) == [SWEEP_FILE if file == "sweep.py" else file]
+
+    @pytest.mark.parametrize("top", ["own_bare/__init__.py", "own_bare/a.py"])
+    def test_a_package_may_lack_init_files_and_be_imported_where_it_is_used(
+        self, project: Project, top: str
+    ) -> None:
+        files = {**FUNCTION, top: "", "own_bare/inner/deep/net.py": "half = 1\n"}
+        text = "    from own_bare.inner.deep.net import half  # here"
+        files["sweep.py"] = files["sweep.py"].replace("    # here", text)
+        before, after = project(files), project(files, "own_bare/inner/deep/net.py", "1", "2")
+        assert differing(before, after) == {CODE}
 
     @pytest.mark.parametrize(
         ("file", "old", "new"),
@@ -321,6 +331,36 @@ class TestKeysOfACommand:
 
 
 class TestCosts:
+    @pytest.mark.parametrize(
+        ("source", "more", "kinds"),
+        [
+            ('stdout(r"epoch (?P<epoch>\\d+) (?P<top1>.+)")', "", ["impossible"]),
+            ('stdout(r"(?P<num_params>.+)M|epoch (?P<epoch>\\d+) (?P<top1>.+)")', "", ["weak"]),
+            ('stdout(r"(?P<n>.+)M|(?P<epoch>.+) (?P<top1>.+)", metrics={"n": "num_params"})', "",
+             ["weak"]),
+            ('csv_file("log.csv")', "", ["weak"]),
+            ('csv_file("log.csv")', 'costs=("latency_seconds",)', ["impossible"]),
+            ('stdout(r"epoch (?P<epoch>\\d+) (?P<top1>.+)")', 'costs=("heads",)', []),
+            ('stdout(r"epoch (?P<epoch>\\d+) (?P<top1>.+)")', 'costs=("wall_seconds",)', []),
+        ],
+    )  # fmt: skip
+    def test_a_cost_that_no_report_can_tell_is_refused_before_training(
+        self, project: Project, source: str, more: str, kinds: list[str]
+    ) -> None:
+        files = {**SCRIPT}
+        lean = f"question=lean({{'heads': 2, 'config': 'a.ini'}}, 0.01, {more})"
+        files["sweep.py"] = files["sweep.py"].replace(
+            '{folder}")', f'{{folder}}", metrics={source})'
+        )
+        files["sweep.py"] = files["sweep.py"].replace('goal="max"', f'goal="max", {lean}')
+        found = [
+            one
+            for one in analysable(project(files))
+            if "no report" in one.text or "known" in one.text
+        ]
+        assert [concern.kind for concern in found] == kinds
+        assert all("costs=('heads',)" in concern.remedy for concern in found)
+
     @pytest.mark.parametrize(
         ("returned", "num_params", "flops", "memory"),
         [

@@ -53,6 +53,28 @@ def line_text(**values: object) -> str:
 
 
 @pytest.mark.parametrize(
+    ("printed", "amount"),
+    [("1,234,567", 1234567), ("0.11M", 110000), ("85_800", 85800), ("2.5e3", 2500), ("n/a", None)],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_number_of_parameters_may_be_printed_once(
+    printed: str, amount: int | None, is_first: bool, tmp_path: Path
+) -> None:
+    source = stdout(
+        r"parameters: (?P<params>\S+)|epoch (?P<epoch>\d+) top1 (?P<top1>\S+)",
+        metrics={"params": "num_params"} if amount else {},
+    )
+    lines = ["epoch 1 top1 0.5\n", "epoch 2 top1 0.75\n"]
+    lines.insert(0 if is_first else 1, f"number of parameters: {printed} (all)\n")
+    append(tmp_path / OUTPUT_FILE, "".join(lines))
+    read = reader(source, tmp_path)
+    units = [*read.poll(), *read.last_units()]
+    assert [unit for unit, _ in units] == [1, 2]
+    if amount:
+        assert units[-1][1] == {"top1": 0.75, "num_params": amount}
+
+
+@pytest.mark.parametrize(
     ("source", "path", "start", "text"),
     [
         pytest.param(EPOCHS, OUTPUT_FILE, "hello\n", line_text, id="stdout"),

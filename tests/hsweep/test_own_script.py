@@ -23,7 +23,6 @@ from hsweep import (
     Resources,
     Space,
     Sweep,
-    Transition,
     UserError,
     command,
     csv_file,
@@ -59,7 +58,9 @@ def scripts_find_hsweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sweep_of(folder: Path, template: str, space: Space | None = None, **changes: Any) -> Sweep:
     """A sweep whose command runs in a folder."""
-    options = {name: changes.pop(name) for name in ("metrics", "resume") if name in changes}
+    options = {
+        name: changes.pop(name) for name in ("metrics", "resume", "varies") if name in changes
+    }
     return Sweep(
         **{
             "name": "scripts",
@@ -157,17 +158,27 @@ class TestBeforeTheStart:
         space = zipped(size=["S", "M"], heads=[1, 2])
         assert len(planned(sweep_of(tmp_path, "python train.py {heads}", space))) == 2
 
-    def test_seeds_that_the_command_does_not_use_are_told(self, tmp_path: Path) -> None:
-        (tmp_path / "train.py").touch()
-        question = Transition(x="heads", by=None, scale="accuracy")
-        told = []
-        for template in ("python train.py {heads}", "python train.py {heads} {seed}"):
-            sweep = sweep_of(
-                tmp_path, template, grid(heads=range(1, 8)), question=question, replicates=3
-            )
-            plan = make_plan(sweep, preset="quick", study_seed=0)
-            told.append(any("does not use {seed}" in each.text for each in analysable(plan)))
-        assert told == [True, False]
+    @pytest.mark.parametrize(
+        ("template", "script", "options", "is_refused"),
+        [
+            ("python train.py", "", {}, True),
+            ("python train.py {seed}", "", {}, False),
+            ("python train.py", "import os\nseed = int(os.environ['HSWEEP_SEED'])\n", {}, False),
+            ("bash train.sh", "python main.py --seed $HSWEEP_SEED\n", {}, False),
+            ("python train.py", "", {"varies": True}, False),
+        ],
+    )
+    def test_seeds_that_are_one_training_are_refused(
+        self, template: str, script: str, options: dict[str, Any], is_refused: bool, tmp_path: Path
+    ) -> None:
+        (tmp_path / template.split()[1]).write_text(script)
+        template, space = f"{template} {{heads}}", grid(heads=(1, 2))
+        sweep = sweep_of(tmp_path, template, space, replicates=3, **options)
+        plan = make_plan(sweep, preset="quick", study_seed=0)
+        found = [concern for concern in analysable(plan) if "its 3 seeds" in concern.text]
+        assert [concern.kind for concern in found] == ["impossible"] * is_refused
+        one = make_plan(replace(sweep, replicates=1), preset="quick", study_seed=0)
+        assert not [concern for concern in analysable(one) if concern.kind == "impossible"]
 
     def test_an_axis_may_be_left_out_at_a_point(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").touch()

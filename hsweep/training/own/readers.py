@@ -4,21 +4,27 @@ A unit is complete as soon as it has every metric that is needed: the sweep's, a
 source names. What the script writes of it later is ignored, so that reports do not depend on when
 the files are read. Values at counts between two units belong to the later one, which is complete
 once its end or a later unit was written, or the script has ended. Units without what is needed (a
-script may evaluate every fifth epoch) are passed over.
+script may evaluate every fifth epoch) are passed over. The number of parameters may stand in a row
+of its own, without a unit.
 """
 
 import contextlib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from hsweep.design.sources import MetricSource
 from hsweep.errors import RefusedReportError, UserError, shown
+from hsweep.reporting import NUM_PARAMS
 from hsweep.training.own.rows import STEP, Row, rows_of
 
 _MAX_WAITING: Final = 10_000
 """The most units that are kept while they lack a metric: a script may log every step and evaluate
 only once in many steps."""
+
+_AMOUNT: Final = re.compile(r"([\d.]+)([KMBGT]?)", re.IGNORECASE)
+_FACTORS: Final = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 Unit = tuple[int, dict[str, float]]
 """A unit of the budget and its metrics."""
@@ -38,13 +44,16 @@ class Reader:
         self._source, self._rows = source, rows_of(source, folder)
         self._key = source.unit or STEP
         self._names = dict(source.metrics)
-        self._needed = frozenset(needed) | frozenset(self._names.values())
+        self._needed = frozenset({*needed, *self._names.values()} - {NUM_PARAMS})
         self._first = self._after = after
         self._latest = 0
         self._waiting: dict[int, dict[str, float]] = {}
         self._complete: set[int] = set()
         self._ended: set[int] = set()
         self._keys: dict[str, None] = {}
+        once = next((name for name, ours in source.metrics if ours == NUM_PARAMS), NUM_PARAMS)
+        self._once: dict[str, float] = {}
+        self._of_once = (once,)
 
     def poll(self) -> list[Unit]:
         """Return the units that have become complete, in increasing order.
@@ -81,6 +90,7 @@ class Reader:
         place, values = row
         self._keys.update(dict.fromkeys(values))
         count = self._number(row, self._key)
+        self._once |= self._metrics(row, self._of_once)
         if count is None:
             return []
         unit, is_end = self._source.row_unit(count)
@@ -92,7 +102,7 @@ class Reader:
         if unit <= self._after:
             return []
         metrics = self._waiting.setdefault(unit, {})
-        metrics.update(self._metrics(row))
+        metrics.update(self._metrics(row, values))
         if metrics.keys() >= self._needed:
             self._complete.add(unit)
         if is_end:
@@ -106,7 +116,7 @@ class Reader:
         units = []
         for unit in sorted(self._complete):
             if unit in self._ended or unit < self._latest:
-                units.append((unit, self._waiting[unit]))
+                units.append((unit, {**self._once, **self._waiting[unit]}))
                 self._after = unit
                 for earlier in [other for other in self._waiting if other <= unit]:
                     self._forget(earlier)
@@ -117,9 +127,9 @@ class Reader:
         self._complete.discard(unit)
         self._ended.discard(unit)
 
-    def _metrics(self, row: Row) -> dict[str, float]:
+    def _metrics(self, row: Row, keys: Iterable[str]) -> dict[str, float]:
         metrics = {}
-        for key in row[1]:
+        for key in keys:
             is_other = key not in self._names and key in self._names.values()
             if key != self._key and not is_other:
                 name = self._names.get(key, key)
@@ -132,6 +142,8 @@ class Reader:
         """Return a value of a row: None for a hole, or for a text that is not needed."""
         place, values = row
         value = values.get(key)
+        if key in self._of_once:
+            value = _amount(value)
         if value is None:
             return None
         number = None
@@ -145,3 +157,9 @@ class Reader:
             kind = "the unit of the budget" if is_unit else "a metric"
             raise UserError(f"{place}: {key} is {kind}, so a number, not {shown(value)}")
         return number
+
+
+def _amount(value: object) -> object:
+    """Return a number of parameters as scripts print it: 1,234,567 or 0.11M."""
+    match = _AMOUNT.fullmatch(re.sub("[,_ ]", "", value)) if isinstance(value, str) else None
+    return value if match is None else round(float(match[1]) * _FACTORS[match[2].upper()])
