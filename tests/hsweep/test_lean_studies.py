@@ -60,7 +60,7 @@ def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
     path.write_text(STOPPED)
     run = ("run", path, "--study", "mine", "--runner", "inline")
     first = hsweep(*run)
-    assert "stopped early" in first.output, first.output
+    assert "not compared, being stopped early" in first.output, first.output
     study = StudyFolder.open(home, "mine")
     data = study.manifest.provenance["data"]
     assert [(entry["chance"], entry["at"]) for entry in data] == [
@@ -74,7 +74,7 @@ def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
     result = hsweep(*run, "--only-missing")
     assert result.exit_code == 0, result.output
     assert "stopped early, now run to the end (stopped early, so not compared)" in result.output
-    assert "not compared." not in result.output.split("runs will be trained")[1]
+    assert "not compared, being stopped early" not in result.output.split("runs will be trained")[1]
     with study.journal() as journal:
         ended = {row.status for row in journal.trials()}
     assert ended == {TrialStatus.FINISHED}

@@ -117,7 +117,11 @@ SWEEP = Sweep(name="own", space=grid(width=(1, 2)), train=train, metric="nmse", 
         ("0.01 * epoch", "0.02 * epoch", "its training function code (the sweep file) has changed"),
         ("train=train", "train=lambda p, r: train(p, r)", "its training function and training fun"),
         ("epochs(3)", "epochs(4)", "its budget is now 4 epochs"),
-        ("train=train", "train=command('python sweep.py {heads} {seed}')", "it is trained in another way"),
+        (
+            "train=train",
+            "train=command('python sweep.py {heads} {seed}')",
+            "it is trained in another way",
+        ),
     ]
     for old, new, why in changes:
         told = done(SWEEP.replace(old, new), file, "--study", "mine", "--dry-run").output
