@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from hsweep.command_line import running_command
+from hsweep.command_line import command, running_command
 from hsweep.errors import UserError
 from hsweep.options import OptionType
 from hsweep.paths import StudyPaths
@@ -111,13 +111,14 @@ def script_of(
     """
     remedy = "Export it before `hsweep submit`: sbatch hands the environment on."
     refuse_secrets([*run, *more], "a job's script", remedy)
+    joining = command("join", study.name, home=study.home)
     for word in more:
         if (hidden := redact(word)) != word:
             raise UserError(f"a job's script must hold no secret; got {hidden!r}. {remedy}")
         if word.startswith(("--array", "-a")):
             raise UserError(
                 f"{word} makes several jobs of one study, which has one: let further nodes join it "
-                'by `sbatch --array=1-20 --wrap "hsweep join STUDY"`, or give --nodes'
+                f"by `sbatch --array=1-20 --wrap {shlex.quote(joining)}`, or give --nodes"
             )
     lead = grace + CLOSING_SECONDS
     least = 2 * lead + _EARLY_SECONDS

@@ -285,22 +285,25 @@ def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
         return
     train = plan.sweep.train
     known = set.intersection(*({*cost_columns(trial), *trial.point} for trial in plan.trials))
-    axes = [axis for axis in plan.sweep.space.axes if axis in known and axis != question.within]
-    remedy = (
-        "let the sweep's describe= return it (see Cost), or ask for one that is known, as "
-        f"costs=({axes[0]!r},)"
-    )
+    axes = [
+        axis
+        for axis in plan.sweep.space.axes
+        if axis != question.within
+        and all(is_number(trial.point.get(axis)) for trial in plan.trials)
+    ]
+    example = f", as costs=({axes[0]!r},)" if axes else ""
+    described = "let the sweep's describe= return it (see Cost), or ask for one that is known"
     for cost in question.costs:
         if cost in known or cost in _TIMES:
             continue
-        reported = cost not in _NOT_REPORTED
-        if reported and isinstance(train, Command):
-            reported = train.metrics.may_have(cost)
-            remedy += f", or let the lines that are read name it: (?P<{cost}>...)" * (not reported)
-        if reported:
+        can_be_read = cost not in _NOT_REPORTED
+        remedy = described + example
+        if can_be_read and not (isinstance(train, Command) and not train.metrics.may_have(cost)):
             yield _weak(f"{cost} is known only of trials whose reports have it", remedy)
         else:
-            yield _impossible(f"no report of this training tells {cost}", remedy)
+            of_line = f", or let the lines that are read name it: (?P<{cost}>...)"
+            text = f"no report of this training tells {cost}"
+            yield _impossible(text, remedy + of_line * can_be_read)
 
 
 def _without_one_baseline(

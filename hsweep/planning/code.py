@@ -292,14 +292,16 @@ class _Imports:
 
     def add(self, label: str, file: Path, package: str = "") -> Collection[str]:
         """Add a file; return the modules that it imports, none for a file in another language."""
-        if SEED_VARIABLE.encode() in file.read_bytes():
+        names: Collection[str] = ()
+        if file.suffix == ".py":
+            text, names = source_of(file, package)
+            self._named.update(_FILE.findall(text))
+            content = text.encode()
+        else:
+            content = file.read_bytes()
+        if SEED_VARIABLE.encode() in content:
             self._named.add(SEED_VARIABLE)
-        if file.suffix != ".py":
-            self._files[label] = _digest(file.read_bytes())
-            return ()
-        text, names = source_of(file, package)
-        self._named.update(_FILE.findall(text))
-        self._files[label] = _digest(text.encode())
+        self._files[label] = _digest(content)
         return names
 
     def _add_module(self, name: str, spec: ModuleSpec) -> Collection[str]:

@@ -361,6 +361,21 @@ class TestCosts:
         assert [concern.kind for concern in found] == kinds
         assert all("costs=('heads',)" in concern.remedy for concern in found)
 
+    def test_the_remedy_for_a_cost_names_no_axis_of_words_and_no_other_cost(
+        self, project: Project
+    ) -> None:
+        lean = "question=lean({'config': 'a.ini'}, 0.01, costs=('num_params', 'gpu_hours'))"
+        text = SCRIPT["sweep.py"].replace("heads=(1, 2), ", "").replace("--heads {heads} ", "")
+        text = text.replace(
+            '{folder}")', r"""{folder}", metrics=stdout("(?P<epoch>.) (?P<top1>.)"))"""
+        )
+        text = text.replace('goal="max"', f'goal="max", {lean}')
+        concerns = analysable(project({**SCRIPT, "sweep.py": text}))
+        first, second = [one.remedy for one in concerns if "no report" in one.text]
+        assert "costs=" not in first + second
+        assert ("(?P<num_params>" in first, "(?P<num_params>" in second) == (True, False)
+        assert "(?P<gpu_hours>" in second
+
     @pytest.mark.parametrize(
         ("returned", "num_params", "flops", "memory"),
         [

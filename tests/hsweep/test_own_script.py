@@ -162,6 +162,7 @@ class TestBeforeTheStart:
         ("template", "script", "options", "is_refused"),
         [
             ("python train.py", "", {}, True),
+            ("python train.py", "# HSWEEP_SEED is not read\n", {}, True),
             ("python train.py {seed}", "", {}, False),
             ("python train.py", "import os\nseed = int(os.environ['HSWEEP_SEED'])\n", {}, False),
             ("bash train.sh", "python main.py --seed $HSWEEP_SEED\n", {}, False),
