@@ -3,10 +3,13 @@
 import atexit
 import contextlib
 import gc
+import time
 from collections.abc import Iterator
 from typing import Final
 
 _USUAL: Final = gc.get_threshold()
+_SHARE: Final = 0.05
+"""The part of training that looking for garbage between trials may take at most."""
 _RARE: Final = (100_000, 20, 100)
 
 
@@ -29,6 +32,27 @@ def collect_as_usual() -> None:
     if gc.get_threshold() == _RARE:
         gc.freeze()
         gc.set_threshold(*_USUAL)
+
+
+class Collection:
+    """Looks for garbage between trials of a process, where that is cheap beside their training.
+
+    Cycles of references, as trainers with callbacks have, hold tensors in few objects: Python does
+    not look for them until there are many. To look takes tenths of a second, as long as many small
+    trials.
+    """
+
+    def __init__(self) -> None:
+        self._trained = self._last_took = 0.0
+
+    def after(self, seconds: float) -> None:
+        """Collect behind a trial that took so long, if what was trained since the last time is
+        worth it."""
+        self._trained += seconds
+        if self._last_took <= _SHARE * self._trained:
+            begin = time.perf_counter()
+            gc.collect()
+            self._last_took, self._trained = time.perf_counter() - begin, 0.0
 
 
 @contextlib.contextmanager

@@ -147,13 +147,9 @@ def with_room(
 
 
 def release(device: torch.device) -> None:
-    """Return unused memory to the device, and measure the peak from here.
-
-    Cycles of references, as trainers with callbacks have, hold tensors in few objects: Python does
-    not look for them until there are many.
-    """
-    gc.collect()
+    """Return unused memory to the device, and measure the peak from here."""
     if is_used(device):
+        gc.collect()
         torch.accelerator.empty_cache()
     measure_peak(device)
 

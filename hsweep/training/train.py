@@ -4,15 +4,19 @@ Everything that trains is a function of a ``TrialRun``, to which it reports: thi
 (``loop.py``), a user's function (``own/function.py``) and a script (``own/script.py``).
 """
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import Assignment, Event, OutOfMemory, StorageFailure
 from hsweep.design.user_training import Command, UserTraining
+from hsweep.garbage import Collection
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.world import ALONE, World
 
 if TYPE_CHECKING:
     from hsweep.training.trial_run import TrialRun
+
+_COLLECTION: Final = Collection()
 
 
 def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Event | None:
@@ -49,6 +53,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
 
     # Workers are reused between trials, so whatever a trial sets it sets for itself.
     torch.set_num_threads(assignment.resources.num_threads)
+    begin = time.perf_counter()
     run: TrialRun | None = None
     ending: Event | None = None
     try:
@@ -67,6 +72,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
             # The next attempt finds all that was kept.
             run.close()
             run.process.restore()
+            _COLLECTION.after(time.perf_counter() - begin)
             devices.release(run.device)
     if ending is not None:
         channel.put(ending)
