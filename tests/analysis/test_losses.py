@@ -163,10 +163,10 @@ class TestShapes:
         said = examples.sentence(found)
         assert "4 seeds left (1 of 5 diverged)" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
-        assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
+        assert "over 3 seeds left (2 of 5 diverged)" in lean_table(found).note
         chart = forest_chart([found])
         assert chart is not None
-        assert "4 runs left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
+        assert "4 seeds left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
 
     def test_effects_and_conditioning_name_them(self) -> None:
         asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}

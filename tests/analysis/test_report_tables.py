@@ -107,7 +107,7 @@ def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
     shapes = pareto_table(examples.pareto_result())
     assert dict(zip(shapes.header, shapes.rows[2], strict=True))["crashed"] == "25%"
     candidates = lean_table(examples.lean_result())
-    assert [row[6] for row in candidates.rows].count("established") == 1
+    assert [row[6] for row in candidates.rows].count("yes") == 1
     assert "seed standard deviation" in candidates.note
 
 
