@@ -51,6 +51,22 @@ class Concern:
         return f"the question {verdict}: {self.text}; {self.remedy}"
 
 
+def margin_problem(margin: float, metric: str, worst: float | None, *, is_share: bool) -> str:
+    """Return the rule that the margin of a lean question breaks; empty for none.
+
+    It must be smaller than the metric's range: from a perfect value (1 of a share, or else 0) to
+    the ``worst``, which is what a constant predictor scores; None where that is not known.
+    """
+    reach = 1 - (worst or 0.0) if is_share else worst or math.inf
+    if not 0 < reach <= margin:
+        return ""
+    points = f"; {margin:g} points are {margin / 100:g}" if is_share else ""
+    return (
+        f"a margin of {margin:g} is no smaller than the range of {metric}, {reach:.3g}, so any "
+        f"shape would count as no worse; give it in the metric's own unit{points}"
+    )
+
+
 def outside_scale(value: float, scale: Scale) -> str:
     """Return the rule of a scale that a value breaks; empty for none."""
     if scale == "accuracy" and value > 1 + _ROUNDING:

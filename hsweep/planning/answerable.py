@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.labels import listed, point_label
-from hsweep.design.question import Concern, Lean, Transition
+from hsweep.design.question import Concern, Lean, Transition, margin_problem
 from hsweep.design.space import Point
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
@@ -264,12 +264,28 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
             text = f"no planned shape has a lower {question.costs[0]} than the baseline{where}, "
             remedy = "add smaller shapes, or ask for another cost"
             of_groups.append(_weak(f"{text}so none can be leaner", remedy))
+    yield from _of_the_margin(plan, question)
     # A comparison that stands by itself is answered whatever becomes of the others.
     some_stand = sum(concern.kind == "impossible" for concern in of_groups) < len(groups)
     yield from (replace(concern, kind="weak") if some_stand else concern for concern in of_groups)
     yield from _of_unknown_costs(plan, question)
     seeds = plan.sweep.search.seeds or plan.sweep.replicates
     yield from question.needs(most_candidates, seeds, len(groups))
+
+
+def _of_the_margin(plan: Plan, question: Lean) -> Iterator[Concern]:
+    """Yield that the margin is as wide as the metric's range, where that is declared."""
+    sweep = plan.sweep
+    try:  # The scale of an undeclared metric is a guess: top1 may count percent.
+        metrics = sweep.metrics if sweep.train is not None else plan.trials[0].task.metrics
+    except DataError:  # they depend on data that are not there
+        return
+    for metric in metrics:
+        if metric.name == sweep.metric and metric.scale != "count":
+            is_share = metric.scale == "accuracy"
+            margin, chance = question.margin, metric.chance
+            if problem := margin_problem(margin, metric.name, chance, is_share=is_share):
+                yield _impossible(problem, "narrow it")
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:

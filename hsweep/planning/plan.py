@@ -162,6 +162,7 @@ class Planner:
         skipped: points without a trial, each with the reason.
         excess: by how much those of them that the search's constraint excludes exceed it.
         merged: number of trials that would repeat others.
+        failure: of the first point whose shape failed to be built; empty without one.
     """
 
     _plan: Plan
@@ -169,6 +170,7 @@ class Planner:
     skipped: dict[Point, str] = field(default_factory=dict)
     excess: dict[Point, float] = field(default_factory=dict)
     merged: int = 0
+    failure: str = ""
     _data_problems: dict[str, None] = field(init=False)
     _results: dict[Hashable, Any] = field(default_factory=dict)
     _hashes: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Planner:
             first = self._any_trial(point)
         except ImpossiblePointError as impossible:
             self.skipped[point] = str(impossible)
+            self.failure = self.failure or impossible.failure
             return []
         trials: list[Trial] = []
         budget = self.sweep.budget
@@ -462,6 +465,8 @@ def make_plan(
     if sweep.search.seeds is not None:
         _plan_search(planner, sweep.question, number)
     if not planner.trials:
+        if planner.failure:
+            raise UserError(planner.failure)
         first = next(iter(planner.skipped.items()), None)
         why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
         raise UserError(

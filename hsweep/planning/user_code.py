@@ -16,7 +16,7 @@ from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Cost
-from hsweep.errors import UserError, check_choice, format_error, shown, unknown_name
+from hsweep.errors import UserError, check_choice, format_error, shown, unknown_name, user_frame
 from hsweep.planning.identity import content_hash
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.conditioning import is_probed
@@ -46,18 +46,31 @@ Result = TypeVar("Result")
 
 
 class ImpossiblePointError(Exception):
-    """A sweep's function declared its point impossible."""
+    """A point cannot be trained: a sweep's function declared it so, or its shape cannot be built.
+
+    Attributes:
+        failure: what to say where no point can be built, so that the mistake is no shape's; empty
+            where the function declared its point impossible.
+    """
+
+    def __init__(self, reason: str, failure: str = "") -> None:
+        super().__init__(reason)
+        self.failure = failure
 
 
 def evaluated(part: str, value: Any, point: Point) -> Any:
     """Evaluate a sweep's function at a point.
 
     Raises:
-        ImpossiblePointError: the function raised ValueError.
+        ImpossiblePointError: the function raised ValueError; or it builds a shape, and raised any
+            error.
         UserError: the function failed in another way.
     """
     failure = f"the sweep's {part} function failed at {dict(point)}"
-    return _attempted(lambda: resolve(value, point), failure, may_be_impossible=True)
+    builds = part in ("model", "describe")
+    return _attempted(
+        lambda: resolve(value, point), failure, impossible=Exception if builds else ValueError
+    )
 
 
 def call_user_code(part: str, function: Callable[[], Result]) -> Result:
@@ -74,15 +87,15 @@ def count_model(count: Callable[[Any], Result], model: Any) -> Result:
     """Call a function that builds or counts a model.
 
     Raises:
-        ImpossiblePointError: the model raised ValueError.
-        UserError: the model failed in another way.
+        ImpossiblePointError: the model raised an error.
+        UserError: the model ended the program.
     """
     failure = f"the model {shown(model)} cannot be built or counted"
     advice = (
-        ". If its shape is impossible, let the sweep's model function raise ValueError: the plan "
-        "then skips the point and says why"
+        ". If its shape is impossible, leave it out by .where(lambda point: ...), or let the "
+        "sweep's model function raise ValueError: the plan then skips the point and says why"
     )
-    return _attempted(lambda: count(model), failure, advice, may_be_impossible=True)
+    return _attempted(lambda: count(model), failure, advice, impossible=Exception)
 
 
 def _attempted(
@@ -90,20 +103,27 @@ def _attempted(
     failure: str,
     advice: str = "",
     *,
-    may_be_impossible: bool = False,
+    impossible: type[Exception] | None = None,
 ) -> Result:
     try:
         return function()
     except UserError:
         raise
     except DataError as error:
-        if not may_be_impossible:
+        if impossible is None:
             raise
         raise UserError(f"the task's data cannot be used: {error}") from error
     except (Exception, SystemExit, GeneratorExit) as error:
-        if may_be_impossible and isinstance(error, ValueError):
+        failed = f"{failure}: {format_error(error)}{advice}"
+        if impossible is not None and isinstance(error, ValueError):
             raise ImpossiblePointError(str(error)) from error
-        raise UserError(f"{failure}: {format_error(error)}{advice}") from error
+        if impossible is not None and isinstance(error, impossible):
+            place = f" at {where}" if (where := user_frame(error)) else ""
+            reason = (
+                f"{format_error(error)}{place}; .where(lambda point: ...) leaves such points out"
+            )
+            raise ImpossiblePointError(reason, failed) from error
+        raise UserError(failed) from error
 
 
 def check_kinds(**values: Any) -> None:

@@ -276,7 +276,11 @@ def test_shapes_that_were_stopped_early_are_not_excluded():
 
 @pytest.mark.parametrize(
     ("level", "words"),
-    [(0.1, "has not learned more than a constant predictor"), (0.115, "by more than the margin")],
+    [
+        (0.09, "the baseline is no better than a constant predictor"),
+        (0.1001, "is not shown to be better than a constant predictor: its 5 seeds scatter"),
+        (0.115, "by more than the margin"),
+    ],
 )
 def test_a_baseline_at_chance_answers_nothing(level, words):
     frame = shapes({"small": level, "mid": level, "base": level}, 0.003, 5)
@@ -411,3 +415,41 @@ def test_the_values_tell_the_range(values, goal, bounds):
     unknown = clipped(Interval(0.5, math.nan, math.nan), bounds)
     assert math.isnan(unknown.low)
     assert math.isnan(unknown.high)
+
+
+@pytest.mark.parametrize(
+    ("levels", "margin", "options", "said"),
+    [
+        ((0.5, 0.7), 3, {}, "range of top1, 1, .* 3 points are 0.03"),
+        ((0.5, 0.7), 0.95, {"settings": LeanSettings(chance=0.1)}, "range of top1, 0.9, "),
+        ((2.4, 1.1), 3, {"goal": "min"}, "range of top1 in this table, 2.4"),
+        ((2.4, 1.1), 5, {"goal": "min", "settings": LeanSettings(chance=4.6)}, "top1, 4.6"),
+    ],
+)
+def test_a_margin_as_wide_as_the_metric_is_refused(levels, margin, options, said):
+    frame = shapes({"mid": levels[0], "base": levels[1]}, 0.001, 4)
+    with pytest.raises(UserError, match=said):
+        run_shapes(frame, margin=margin, **options)
+
+
+def test_losses_that_are_all_small_have_a_margin_up_to_a_constant_predictors_loss():
+    frame = shapes({"mid": 0.002, "base": 0.001}, 0.0001, 4)
+    known = {"goal": "min", "settings": LeanSettings(chance=2.3)}
+    assert run_shapes(frame, margin=0.01, **known).verdict == "found"
+
+
+def test_a_study_whose_losses_are_all_within_the_margin_is_answered_with_a_doubt():
+    frame = shapes({"mid": 0.002, "base": 0.001}, 0.0001, 4)
+    small = run_shapes(frame.assign(**{FIRST_REPORT: 0.008}), margin=0.01, goal="min")
+    assert small.verdict == "found"
+    assert "no smaller than any top1 seen, at most 0.008" in small.doubt
+    learned = run_shapes(frame.assign(**{FIRST_REPORT: 2.3}), margin=0.01, goal="min")
+    assert learned.doubt == ""
+
+
+@pytest.mark.parametrize("goal", ["max", "min"])
+def test_a_metric_in_percent_or_below_0_has_no_range(goal):
+    percent = shapes({"mid": 70.2, "base": 71.0}, 0.1, 4)
+    assert run_shapes(percent, margin=1.5, goal=goal).decides
+    below = shapes({"mid": -3.0, "base": -3.1}, 0.1, 4)
+    assert run_shapes(below, margin=4, goal=goal).decides

@@ -67,6 +67,17 @@ class Accurate(TinyTask):
         return Metric("nmse", "max", "accuracy", "share of right answers"), METRICS[1]
 
 
+@dataclass(frozen=True)
+class Scored(TinyTask):
+    """Its first metric has the chance that is given."""
+
+    chance: float | None = None
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return replace(METRICS[0], chance=self.chance), METRICS[1]
+
+
 class TestAnyQuestion:
     def test_a_sweep_with_room_for_its_answer_has_no_concern(self) -> None:
         assert concerns(**ROOMY) == []
@@ -324,6 +335,45 @@ class TestLeanQuestions:
         kind, text, remedy = only(concerns(question=asked))
         assert (kind, text) == ("impossible", "'flops' is no cost of a trial")
         assert remedy.startswith("ask for num_params, flops_per_example, ")
+
+    @pytest.mark.parametrize("margin", [1, 3])
+    def test_a_margin_as_wide_as_the_metric(self, margin: float) -> None:
+        asked: dict[str, Any] = {"metric": "fit", "goal": "max"}
+        kind, text, _ = only(concerns(question=lean({"width": 3}, margin), **asked))
+        assert kind == "impossible"
+        assert f"a margin of {margin:g} is no smaller than the range of fit, " in text
+        assert text.endswith(f"{margin:g} points are {margin / 100:g}")
+        assert concerns(question=lean({"width": 3}, 0.1), **asked) == []
+
+    def test_a_margin_of_an_error_is_held_against_a_constant_predictor_where_that_is_known(
+        self,
+    ) -> None:
+        def told(chance: float | None, margin: float) -> list[str]:
+            task = Scored(chance=chance)
+            return [c.kind for c in concerns(task=task, question=lean({"width": 3}, margin))]
+
+        assert told(2.0, 2.5) == ["impossible"]
+        assert told(2.0, 1.5) == told(None, 2.5) == []
+
+    def test_the_range_of_a_metric_of_ones_own_training_is_known_only_if_it_is_declared(
+        self,
+    ) -> None:
+        def told(**changes: Any) -> list[str]:
+            sweep = Sweep(
+                name="own",
+                space=grid(width=[1, 2, 3]),
+                train=own_training,
+                describe=lambda point: point.width,
+                metric="top1",
+                budget=epochs(1),
+                replicates=5,
+                question=lean({"width": 3}, 1.5),
+                **changes,
+            )
+            return [c.kind for c in analysable(make_plan(sweep, preset="quick", study_seed=0))]
+
+        assert told() == []
+        assert told(metrics=(Metric("top1", "max", "accuracy", "share"),)) == ["impossible"]
 
     def test_a_baseline_that_is_the_cheapest(self) -> None:
         kind, text, _ = only(concerns(question=lean({"width": 1}, 0.1)))

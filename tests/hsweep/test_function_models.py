@@ -189,6 +189,32 @@ def test_a_shape_that_cannot_be_is_skipped(project: Project) -> None:
     assert list(plan.skipped.values()) == ["no pairs"]
 
 
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [
+        ("assert width != 2, 'odd widths alone'", "AssertionError: odd widths alone"),
+        ("torch.zeros(width).view(2, -1) if width == 2 else 1 / (width - 1)", "ZeroDivisionError"),
+        ("nn.MultiheadAttention(3, width)", "AssertionError: embed_dim must be divisible"),
+    ],
+)
+def test_a_shape_that_fails_to_be_built_is_left_out_where_others_are_built(
+    project: Project, check: str, reason: str
+) -> None:
+    plan = project(
+        ("SHARED = Net(2)", ""), ("CALLS.append(width)", f"CALLS.append(width); {check}")
+    ).plan
+    assert len(plan.trials) == 1
+    (left_out,) = plan.skipped.values()
+    assert left_out.startswith(reason)
+    assert "/sweep_" in left_out
+    assert left_out.endswith("; .where(lambda point: ...) leaves such points out")
+
+
+def test_a_model_that_is_built_at_no_point_is_an_error(project: Project) -> None:
+    with pytest.raises(UserError, match=r"failed at .*'width': 1.* AssertionError: never"):
+        project(("SHARED = Net(2)", ""), ("CALLS.append(width)", "assert not width, 'never'"))
+
+
 def test_weights_begin_from_the_trials_seed_and_those_that_are_kept_are_loaded(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

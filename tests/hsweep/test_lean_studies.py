@@ -112,7 +112,7 @@ def test_a_family_that_learned_nothing_answers_nothing_and_the_others_do(tmp_pat
     verdicts = {name: found.verdict for name, found in groups.found.items()}
     assert verdicts == {"even": "found", "odd": "untrained"}
     assert "in 1 of 2 comparisons, undecided in 1." in answer.text
-    said = "no answer: the baseline has not learned more than a constant predictor (fit 0.799, "
+    said = "no answer: the baseline is no better than a constant predictor (fit 0.799, "
     assert f"{said}chance 0.8)" in answer.text
 
 

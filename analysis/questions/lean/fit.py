@@ -21,11 +21,11 @@ from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings, Le
 from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
-from analysis.statistics.bounds import SHARE, clipped, difference_span
+from analysis.statistics.bounds import AT_LEAST_0, SHARE, clipped, difference_span
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, describe
-from hsweep.design.question import Goal, Missing
+from hsweep.design.question import Goal, Missing, margin_problem
 from hsweep.errors import UserError
 
 FIRST_REPORT: Final = "score at the first report"
@@ -42,6 +42,7 @@ class _Shapes:
         base: the baseline; ``at`` is its index.
         stopped: the cheaper shapes that early stopping dropped: they count as tried.
         sign: 1 where higher is better, else -1.
+        worst: the largest value of a metric that is minimised and at least 0; None of others.
         sd, df: the seed sd of every shape, and its degrees of freedom; NaN without.
     """
 
@@ -62,6 +63,7 @@ class _Shapes:
         values = np.concatenate([shape.values for shape in self.comparable])
         span = metric_span(values, shapes.goal, None)
         self.is_share, self.span = span == SHARE, difference_span(span)
+        self.worst = float(values.max()) if span == AT_LEAST_0 else None
 
     def is_cheaper(self, shape: Shape) -> bool:
         return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
@@ -150,6 +152,8 @@ def fit(
         )
     candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
     shapes = _Shapes(candidates, baseline, margin, settings)
+    if problem := _margin_problem(shapes, runs.frame):
+        raise UserError(problem)
     base, base_sd = shapes.base, shapes.sd[shapes.at]
     rows = [
         shapes.row(k, margin)
@@ -252,8 +256,14 @@ def _untrained(shapes: _Shapes) -> str:
         float(special.stdtr(shapes.df[shapes.at], (least - gain) / se)) for least in (0.0, margin)
     )
     numbers = f"{shapes.metric} {mean:.3g}, chance {chance:.3g}"
+    if gain <= 0:
+        return f"the baseline is no better than a constant predictor ({numbers})"
     if beyond > settings.alpha:
-        return f"the baseline has not learned more than a constant predictor ({numbers})"
+        return (
+            "the baseline is not shown to be better than a constant predictor: its "
+            f"{shapes.base.values.size} seeds scatter too far for that ({numbers}); give it more "
+            "seeds or train it longer"
+        )
     if by_more > settings.alpha:
         return (
             "the baseline is not shown to be better than a constant predictor by more than the"
@@ -263,10 +273,32 @@ def _untrained(shapes: _Shapes) -> str:
     return ""
 
 
+def _margin_problem(shapes: _Shapes, frame: pd.DataFrame) -> str:
+    """Return what is wrong with a margin as wide as the metric's range; empty if nothing is.
+
+    Where a constant predictor's score is not known, the worst value of a table stands for it; that
+    of a study does not, since its runs may all be good, and were paid for.
+    """
+    chance, metric = shapes.settings.chance, shapes.metric
+    if not shapes.is_share and shapes.worst is None:
+        return ""
+    if chance is None and shapes.worst is not None and FIRST_REPORT not in frame:
+        chance, metric = shapes.worst, f"{metric} in this table"
+    return margin_problem(shapes.margin, metric, chance, is_share=shapes.is_share)
+
+
 def _doubt(shapes: _Shapes, frame: pd.DataFrame) -> str:
-    """Return why the baseline may have learned nothing: it is no better than the worst shape tried,
-    nor than at its own first report. Empty where a constant predictor's score is known."""
+    """Return why a shape may pass that has learned nothing: the margin is as wide as any value; or
+    the baseline is no better than the worst shape tried, nor than at its own first report. Empty
+    where a constant predictor's score is known."""
     settings = shapes.settings
+    if FIRST_REPORT in frame and settings.chance is None and shapes.worst is not None:
+        worst = float(np.nanmax([shapes.worst, *frame[FIRST_REPORT].dropna()]))
+        if worst <= shapes.margin:
+            return (
+                f"the margin is no smaller than any {shapes.metric} seen, at most {worst:.3g}, so "
+                "every shape counts as no worse, whatever its seeds show"
+            )
     if FIRST_REPORT not in frame or settings.chance is not None or len(shapes.comparable) < 2:
         return ""
     is_baseline = np.logical_and.reduce(
