@@ -6,6 +6,7 @@ import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Final
 
 from hsweep.errors import UserError, format_error, shown, unknown_name
@@ -21,7 +22,10 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
     An argument with a field whose value is None is left out, and if it is nothing but that field,
     so is an option before it: ``--resume {resume}`` as well as ``--resume={resume}``. A list alone
     becomes an argument for each value; beside other text it is JSON, as any value is by
-    ``{stages:json}``; ``{stages:,}`` joins it by commas.
+    ``{stages:json}``; ``{stages:,}`` joins it by commas. ``{amp:--amp|--no-amp}`` is the text
+    before the bar where the value is true and the text behind it where it is not, left out where
+    that is empty. Numbers are written out, 0.00001 rather than 1e-05, which YAML 1.1 takes for
+    text and argparse, below zero, for an option.
 
     Args:
         template: the command line, as in ``"python train.py --heads {heads} --out {folder}"``.
@@ -34,6 +38,9 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
     for part in _split(template):
         if isinstance(values := fields.get(part[1:-1]), tuple) and part == f"{{{part[1:-1]}}}":
             arguments += [_text(value, "") for value in values]
+            continue
+        if (choices := _choices(part)) and fields.get(choices[0]) is not None:
+            arguments += filter(None, [_chosen(part, *choices, fields)])
             continue
         filled = "".join(text for text, _ in _filled(part, fields))
         if all(is_given for _, is_given in _filled(part, fields)):
@@ -95,7 +102,29 @@ def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool
             ) from None
 
 
+def _choices(part: str) -> tuple[str, str, str] | None:
+    """Return field, text if true and text if false of an argument ``{amp:--amp|--no-amp}``."""
+    pieces = _pieces(part)
+    if len(pieces) != 1 or pieces[0][0] or "|" not in (pieces[0][2] or ""):
+        return None
+    _, name, form, _ = pieces[0]
+    if_true, _, if_false = str(form).partition("|")
+    return str(name), if_true, if_false
+
+
+def _chosen(part: str, name: str, if_true: str, if_false: str, fields: Mapping[str, object]) -> str:
+    if not isinstance(value := fields[name], bool):
+        raise UserError(
+            f"the command's {shown(part)} chooses between two texts by True or False; {name} is "
+            f"{shown(value)}"
+        )
+    return if_true if value else if_false
+
+
 def _text(value: object, form: str) -> str:
+    if isinstance(value, float) and not form and "e" in (text := repr(value)):
+        whole = format(Decimal(text), "f")
+        return whole if "." in whole else f"{whole}.0"
     if form == "json" or (isinstance(value, tuple) and not form):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     if isinstance(value, tuple) and form == ",":

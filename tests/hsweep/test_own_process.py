@@ -301,6 +301,10 @@ FIELDS = {
     "words": ("a b", 'c"d', "e,f", None, True),
     "empty": (),
     "flag": True,
+    "off": False,
+    "small": 1e-05,
+    "below": -2.5e-05,
+    "large": 1e20,
 }
 
 
@@ -321,6 +325,10 @@ FIELDS = {
         ("run at={words}", ["run", 'at=["a b","c\\"d","e,f",null,true]']),
         ("run --at {empty} at={empty} {empty:,}", ["run", "--at", "at=[]", ""]),
         ("run {resume:json} {flag:json} {name:json}", ["run", "null", "true", f'"{NAME}"']),
+        ("run --lr {small} --by={below}", ["run", "--lr", "0.00001", "--by=-0.000025"]),
+        ("run {large} {small:.0e}", ["run", "100000000000000000000.0", "1e-05"]),
+        ("run {flag:--amp|--no-amp} {off:--amp|--no-amp}", ["run", "--amp", "--no-amp"]),
+        ("run --last {off:--amp|} --lr {lr}", ["run", "--last", "--lr", "0.0015"]),
         ("run {stages!s} {heads:,} {blocks:,}", ["run", "(2, -6)", "4", "[1,2],[3]"]),
     ],
 )
