@@ -203,6 +203,19 @@ def test_rows_of_one_unit_are_merged_until_all_that_is_needed_is_there(tmp_path:
     assert [(unit, each["loss"]) for unit, each in read.poll()] == [(2, 1.25), (3, 1)]
 
 
+def test_a_csv_file_may_change_its_columns_in_the_middle(tmp_path: Path) -> None:
+    read = reader(csv_file("log.csv"), tmp_path)
+    rows = "epoch,loss,top1\n1,9,0.5\nepoch,lr,loss,top1\n2,0.1,8,0.75\n"
+    append(tmp_path / "log.csv", rows)
+    two = {"lr": 0.1, "loss": 8, "top1": 0.75}
+    assert read.poll() == [(1, {"loss": 9, "top1": 0.5}), (2, two)]
+    append(tmp_path / "log.csv", "3,0.1,7,0.8,\n")  # a comma at the end is no value
+    assert [unit for unit, _ in read.poll()] == [3]
+    append(tmp_path / "log.csv", "4,0.1,7,0.8,0.9\n")
+    with pytest.raises(UserError, match=r"line 6: a row has as many cells as .* 4, .* has 5"):
+        read.poll()
+
+
 def test_units_without_the_metric_are_passed_over(tmp_path: Path) -> None:
     read = reader(json_lines("log", unit="step"), tmp_path)
     for step in range(1, 8):

@@ -65,7 +65,10 @@ def rows_of(source: MetricSource, folder: Path) -> Rows:
         pattern = f"{source.where}/**/*.tfevents.*"
         return _file_rows(folder, pattern, "event", _read_event, lambda: _event_parser(source.unit))
     read = _read_view if source.kind == "stdout" else _read_line
-    parsers = {"csv_file": _csv_parser, "stdout": lambda: _pattern_parser(source)}
+    parsers = {
+        "csv_file": lambda: _csv_parser(source.unit),
+        "stdout": lambda: _pattern_parser(source),
+    }
     parser = parsers.get(source.kind, lambda: _parse_json)
     return _file_rows(folder, source.files, "line", read, parser)
 
@@ -206,11 +209,11 @@ def _parse_json(place: str, _number: int, line: bytes) -> Iterator[Mapping[str, 
     yield values
 
 
-def _csv_parser() -> Parse:
+def _csv_parser(unit: str | None) -> Parse:
     names: list[str] = []
     delimiter = ","
 
-    def parse(_place: str, number: int, line: bytes) -> Iterator[Mapping[str, object]]:
+    def parse(place: str, number: int, line: bytes) -> Iterator[Mapping[str, object]]:
         nonlocal names, delimiter
         if not line:
             return
@@ -219,10 +222,16 @@ def _csv_parser() -> Parse:
             text = text.removeprefix("\ufeff")
             delimiter = max(",;\t", key=text.count)
         cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
-        if number == 1:
+        # A script that was started again may write the names again, or others.
+        if number == 1 or unit in cells:
             names = cells
-        # A script that was started again may write the names again.
-        if cells != names:
+        elif len(cells) > len(names) and any(cells[len(names) :]):
+            raise UserError(
+                f"{place}: a row has as many cells as the file has names, {len(names)}, and this "
+                f"one has {len(cells)}: {shown(text)}; let the script write the names again where "
+                "its columns change"
+            )
+        elif cells != names:
             yield {name: cell for name, cell in zip(names, cells, strict=False) if cell}
 
     return parse
