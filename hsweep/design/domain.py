@@ -164,6 +164,8 @@ def as_choice(values: Sequence[AxisValue] | AxisValue | ValueList) -> ValueList:
     """Return the finite domain of a list of values, or of a single one."""
     if isinstance(values, ValueList):
         return values
+    if (as_list := getattr(values, "tolist", None)) is not None:  # numpy's arrays and numbers
+        values = as_list()
     values = values if isinstance(values, (list, range, tuple)) else (values,)
     if values[MAX_VALUES:]:
         raise UserError(
@@ -201,6 +203,6 @@ def _plain(value: Any) -> AxisValue:
     """Turn numpy scalars and nested lists into plain Python values, so that they hash and print."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, range, tuple)):
         return tuple(_plain(part) for part in value)
     return value  # type: ignore[no-any-return]

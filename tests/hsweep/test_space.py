@@ -100,6 +100,12 @@ class TestTheAlgebra:
         assert in_words(space) == points
         assert set(space.axes) == {axis for point in space.points() for axis in point}
 
+    @pytest.mark.parametrize("values", [np.array([1, 2]), range(1, 3), [np.int64(1), np.int64(2)]])
+    def test_an_axis_takes_arrays_and_ranges(self, values: Any) -> None:
+        found = [point["heads"] for point in grid(heads=values).points()]
+        assert found == [1, 2]
+        assert {type(value) for value in found} == {int}
+
     def test_numpy_values_become_plain_ones(self) -> None:
         [point] = grid(lr=np.float32(0.5), heads=[np.int64(4)]).points()
         assert type(point.lr) is float
