@@ -32,6 +32,7 @@ class Answer:
         problem: why the question could not be answered; None if it was.
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
         settle_command: what runs the trials that the answer lacks; None where it lacks none.
+        which_report: which report of each run counts; empty where that needs no word.
         unfinished: runs of the study that have not ended yet.
         read_as: which columns of a table were taken for what; None of a study.
     """
@@ -41,6 +42,7 @@ class Answer:
     problem: str | None = None
     confirm_command: str | None = None
     settle_command: str | None = None
+    which_report: str = ""
     unfinished: int = 0
     read_as: ReadAs | None = None
 
@@ -84,6 +86,7 @@ class Answer:
             texts = [as_sentence(self.instead or NO_QUESTION)]
         else:
             texts = list(leading.sentences)
+        texts[1:1] = filter(None, [self.which_report])
         # A finding may say it of its cells.
         if self.unfinished and not any("not ended yet" in text for text in texts):
             runs = "1 run has" if self.unfinished == 1 else f"{self.unfinished} runs have"

@@ -17,7 +17,7 @@ from analysis.questions.pareto.kind import PARETO
 from analysis.questions.published.kind import PUBLISHED
 from analysis.questions.shapes import read_value
 from analysis.questions.transition.kind import TRANSITION
-from analysis.results import no_results
+from analysis.results import no_results, which_report
 from analysis.runs.columns import RunColumns
 from analysis.runs.load import read_table
 from analysis.runs.statuses import FULL
@@ -73,6 +73,7 @@ def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
         problem,
         confirm_command(study, findings),
         settle_command(study, findings),
+        which_report(runs),
         runs.unfinished,
     )
 
@@ -94,7 +95,7 @@ def ask_study(study: StudyFolder, kind: Kind, options: Mapping[str, Any]) -> Ans
         finding = kind.of_study(runs, options, ())
         if finding is None:
             raise UserError(f"the study {study.name!r} says nothing of {kind.name}")
-        return Answer((finding,), unfinished=runs.unfinished)
+        return Answer((finding,), which_report=which_report(runs), unfinished=runs.unfinished)
 
 
 def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answer:

@@ -80,7 +80,8 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     if not any(place.values for place in places):
         return None
     better = "lower" if study.goal == "min" else "higher"
-    budget = f"after {study.budget:,} {study.manifest.budget['unit']}"
+    after = "after" if study.manifest.final == "last" else "at its best within"
+    budget = f"{after} {study.budget:,} {study.manifest.budget['unit']}"
     noun = {"Transition": "cell", "Lean": "shape"}.get(str(question.get("type")), "point")
     title = f"{metric} ({better} is better) {budget}{at_best(nuisance, noun)}"
     if is_transition and len(cell_axes) == 2:
@@ -96,6 +97,23 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
             title = f"the best {len(best_places)} of {len(places):,} points, by {title}"
         return Section(title, _list_table(config, best_places, metric, is_shape=True))
     return Section(title, _list_table(config, places, metric, is_shape=not is_transition))
+
+
+def which_report(study: StudyRuns) -> str:
+    """Return which reports stand for the runs that ended by themselves, or for all of them; empty
+    where all have trained their budget and the last counts."""
+    trials, budget = study.trials, study.manifest.budget
+    early = trials.loc[trials["status"].isin(FULL) & (trials["reached"] < trials["budget"])]
+    choice = study.manifest.final
+    if early.empty:
+        return "" if choice == "last" else "The best report of each run counts."
+    runs = "run" if len(trials) == 1 else "runs"
+    low, high = early["reached"].min(), early["reached"].max()
+    at = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+    return (
+        f"{len(early):,} of {len(trials):,} {runs} ended by themselves, at {at} of "
+        f"{study.budget:,} {budget['unit']}; the {choice} report of each run counts."
+    )
 
 
 def no_results(study: StudyRuns) -> str:

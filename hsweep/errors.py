@@ -29,7 +29,11 @@ class UserError(ValueError):
     """
 
 
-class RefusedReportError(UserError):
+class FinalError(UserError):
+    """A trial has failed in a way in which every other attempt would fail."""
+
+
+class RefusedReportError(FinalError):
     """A report of the user's training cannot be used; another attempt would report the same."""
 
 

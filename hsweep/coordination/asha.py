@@ -199,6 +199,12 @@ class StratifiedAsha:
                 rung.lose(name, trial.key)
         group.may_release = True
 
+    def carry(self, trial: Trial, unit: int, value: float | None) -> None:
+        """Enter the value with which a trial has ended by itself at every rung after ``unit``."""
+        for rung in self._rungs:
+            if rung > unit:
+                self.record(trial, rung, value)
+
     def record(self, trial: Trial, unit: int, value: float | None) -> None:
         """Enter a recorded report without asking for a decision."""
         group = self._strata[trial.stratum]

@@ -7,7 +7,7 @@ the reason.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +22,7 @@ from hsweep.design.question import logarithmic_scale, outside_scale
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
+    Ended,
     Event,
     Report,
     Resources,
@@ -30,6 +31,7 @@ from hsweep.design.trial import (
     TrialStatus,
 )
 from hsweep.errors import FencedError
+from hsweep.record.final_report import FinalReport
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import LEFT_OUT
 from hsweep.record.summary import INTERRUPTED
@@ -94,6 +96,7 @@ class Coordinator:
     _labels: TrialLabels = field(init=False)
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(init=False)
+    _final: dict[str, FinalReport] = field(default_factory=dict)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _isolated: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -130,12 +133,25 @@ class Coordinator:
                 if not (row.continues or row.reused_from):
                     self.speeds.note(trial, row.wall_seconds, row.unit)
         for entry in self.journal.reports(with_reports) if with_reports else ():
-            value = entry.payload["metrics"].get(self.sweep.metric)
-            self._asha.record(self.table.trials[entry.key], entry.unit or 0, value)
-        for trial in trials:
-            if (row := self.journal.rows[trial.key]).status.is_final:
-                self._asha.end(trial, row.status, row.reason)
+            unit, metrics = entry.unit or 0, entry.payload["metrics"]
+            self._note_value(self.table.trials[entry.key], unit, metrics)
+        for row in (self.journal.rows[trial.key] for trial in trials):
+            if row.status.is_final:
+                self._end_at_rungs(row)
                 self._end_in_round(row)
+
+    def _note_value(self, trial: Trial, unit: int, metrics: Mapping[str, float | None]) -> None:
+        """Note a report, for its trial and for the rung that may be there."""
+        fresh = FinalReport(self.sweep.metric, self.sweep.direction, self.sweep.final)
+        final = self._final.setdefault(trial.key, fresh)
+        final.add(unit, metrics)
+        self._asha.record(trial, unit, final.value)
+
+    def _end_at_rungs(self, row: TrialRow) -> None:
+        trial = self.table.trials[row.key]
+        if row.status is TrialStatus.FINISHED:
+            self._asha.carry(trial, row.unit, self.value(row.key))
+        self._asha.end(trial, row.status, row.reason)
 
     def _end_attempts_left(self, keys: Iterable[str]) -> None:
         """End the attempts of trials whose driver was killed; this run has all of the study."""
@@ -347,6 +363,8 @@ class Coordinator:
                 # A resumed trial passes where it has been; the record says it went on from there.
                 is_known = event.unit <= row.unit and event.diverged_at is None
                 return is_known or self._take_report(assignment.trial, row, event)
+            if isinstance(event, Ended):
+                return self._take_end(assignment.trial, row)
             message = redact(event.message)
             if isinstance(event, StorageFailure):
                 self._end_attempt(row, TrialStatus.PLANNED, message, is_next=True)
@@ -440,8 +458,12 @@ class Coordinator:
     def _take_report(self, trial: Trial, row: TrialRow, report: Report) -> bool:
         """Record a report with the status it leads to; return whether its trial goes on."""
         status, reason = self._status_after(trial, report)
-        record = self.journal.record
-        if not self._record(row.key, lambda: record(row.key, row.attempt, report, status, reason)):
+        record, counts = self.journal.record, None
+        if status is TrialStatus.FINISHED:
+            reason, counts = self._final[row.key].at_end(report.unit, trial.budget)
+        if not self._record(
+            row.key, lambda: record(row.key, row.attempt, report, status, reason, counts)
+        ):
             return False
         self._retries.has_reported(row.key)
         if not row.continues:
@@ -456,13 +478,22 @@ class Coordinator:
         self._release(trial.stratum)
         return status is TrialStatus.RUNNING
 
+    def _take_end(self, trial: Trial, row: TrialRow) -> bool:
+        """Record that a trial has ended by itself, as its last or its best report counts."""
+        reason, counts = self._final[row.key].at_end(row.unit, trial.budget)
+        last = {} if counts is None else {"last": {**row.last, "metrics": counts}}
+        if self._set_status(row, TrialStatus.FINISHED, reason, **last):
+            self._end(trial)
+            self._release(trial.stratum)
+        return False
+
     def _status_after(self, trial: Trial, report: Report) -> tuple[TrialStatus, str]:
         """Return the status that a report leads to, and the reason."""
         if report.diverged_at is not None:
             is_loss = report.diverged_at < report.step
             name = "the training loss" if is_loss else self.sweep.metric
             return TrialStatus.DIVERGED, f"{name} was not finite at step {report.diverged_at}"
-        self._asha.record(trial, report.unit, report.metrics.get(self.sweep.metric))
+        self._note_value(trial, report.unit, report.metrics)
         if report.is_last:
             return TrialStatus.FINISHED, ""
         verdict = self._asha.verdict(trial, report.unit)
@@ -498,7 +529,7 @@ class Coordinator:
     def _end(self, trial: Trial) -> None:
         """Tell early stopping, weights, search and display that a trial has ended."""
         row = self.journal.rows[trial.key]
-        self._asha.end(trial, row.status, row.reason)
+        self._end_at_rungs(row)
         if self.keeper is not None:
             self.keeper.ended(row)
         if self.proposer is not None:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Event
-from hsweep.errors import RefusedReportError, SpentProcessError, failure_text
+from hsweep.errors import FinalError, SpentProcessError, failure_text
 from hsweep.training.run import Channel
 from hsweep.training.train import train
 
@@ -31,7 +31,7 @@ class InlineRunner:
             try:
                 train(assignment, _Channel(coordinator, assignment))
             except Exception as error:
-                is_final = isinstance(error, RefusedReportError | SpentProcessError)
+                is_final = isinstance(error, FinalError | SpentProcessError)
                 coordinator.failed(assignment, failure_text(error), is_final=is_final)
                 import torch
 

@@ -36,7 +36,7 @@ RESERVED_AXES: Final = frozenset(
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
         "report_every", "replicates", "cpus", "gpus", "num_points", "isolate", "keep",
-        "train_metrics", "search",
+        "train_metrics", "search", "final",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
@@ -48,8 +48,11 @@ another."""
 Keep = Literal["none", "best", "last"]
 """The trials whose final weights a study keeps."""
 
+FinalChoice = Literal["last", "best"]
+"""The report of a trial that counts for it."""
+
 _OWNERS: Final = {
-    **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates", "search"), "sweep"),
+    **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates", "search", "final"), "sweep"),
     **dict.fromkeys(("cpus", "gpus", "processes", "spread"), "resources"),
     "report_every": "budget",
 }
@@ -58,6 +61,7 @@ _WORDS: Final = {
     "goal": get_args(Goal),
     "train_metrics": get_args(TrainMetrics),
     "keep": get_args(Keep),
+    "final": get_args(FinalChoice),
 }
 _OF_RECIPE: Final = "recipe."
 """The prefix of a recipe's fields in ``--set``."""
@@ -165,6 +169,9 @@ class Sweep:
             stratum, and of the best baseline of a lean question, at the longest budget; ``last``:
             of all trials that finish. Of training by a function it is the checkpoint of the last
             report. It is no part of a trial's key.
+        final: which report of a user's training counts for a trial, at its end and at the rungs of
+            early stopping: its ``last`` or its ``best`` so far. A training may end by itself before
+            its budget.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
         folder: where ``depends_on`` and a command start from; the loader fills in the file's.
@@ -197,6 +204,7 @@ class Sweep:
     train_metrics: TrainMetrics = "last"
     isolate: bool = False
     keep: Keep = "none"
+    final: FinalChoice = "last"
     presets: Mapping[str, Preset] = field(default_factory=dict)
     description: str = ""
     folder: str = ""
@@ -299,8 +307,8 @@ class Sweep:
                     raise UserError(
                         f"a sweep needs a task and a model, or train=...; {name} is missing"
                     )
-            for name in ("describe", "metrics", "depends_on"):
-                if getattr(self, name):
+            for name in ("describe", "metrics", "depends_on", "final"):
+                if getattr(self, name) not in (None, (), [], "last"):
                     raise UserError(
                         f"{name} belongs to training of your own (train=...); a task and a model "
                         "say it themselves"
@@ -327,6 +335,11 @@ class Sweep:
             raise UserError(
                 f"keep={self.keep!r} keeps weights that hsweep is given, and a command gives none: "
                 'what it writes stays in each trial\'s {folder}; leave keep="none"'
+            )
+        if self.final == "best" and self.keep != "none":
+            raise UserError(
+                f'keep={self.keep!r} keeps the last report\'s checkpoint, and final="best" counts '
+                'another report; leave keep="none", or final="last"'
             )
         self.user_training()
 

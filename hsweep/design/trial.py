@@ -340,7 +340,12 @@ class StorageFailure:
     message: str
 
 
-Event = Report | OutOfMemory | StorageFailure
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A user's training has ended by itself after its last report, before its budget."""
+
+
+Event = Report | OutOfMemory | StorageFailure | Ended
 """A message of a trial in training to its driver."""
 
 

@@ -60,8 +60,8 @@ class SweepOptions:
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
         "cpus (of each process), gpus (devices, or a share of one), processes (that train each "
         "trial), spread (over nodes: true, false), "
-        "train_metrics (last, always), search (adaptive, front, grid) or keep (none, best, last: "
-        "whose weights).",
+        "train_metrics (last, always), search (adaptive, front, grid), final (last, best: which "
+        "report counts) or keep (none, best, last: whose weights).",
     )
     search: str | None = option(
         None,

@@ -16,7 +16,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Assignment, Report
+from hsweep.design.trial import Assignment, Ended, Report
 from hsweep.ray_tune.failures import failure_of, is_on_live_node
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, keep_idle_process, name_next_task, working_folder
@@ -137,11 +137,12 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
                 self._explain(worker, [assignment], event)
         elif not self.coordinator.report(assignment, event):
             worker.is_done_with(message.key)
-            if isinstance(event, Report) and worker.place is not None:
+            if isinstance(event, Report | Ended) and worker.place is not None:
                 self.workers.roster.succeeded(worker.place.node)
-            if not isinstance(event, Report) or not event.is_last:
-                return True
-            self.workers.note_duration(event.wall_seconds)
+            if not isinstance(event, Ended):
+                if not isinstance(event, Report) or not event.is_last:
+                    return True
+                self.workers.note_duration(event.wall_seconds)
         return False
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

@@ -158,8 +158,10 @@ class Journal(JournalReader):
         report: Report,
         status: TrialStatus = TrialStatus.RUNNING,
         reason: str = "",
+        counts: Mapping[str, float | None] | None = None,
     ) -> bool:
-        """Record a report and the status it leads to, together.
+        """Record a report and the status it leads to, together; ``counts`` are the metrics that
+        count in place of the report's where the trial has finished.
 
         A unit that is already on record, or behind the last, keeps its first report: on a resumed
         trial the second is the same training again. Return whether the report was new.
@@ -171,7 +173,8 @@ class Journal(JournalReader):
         if is_new:
             entries.append(_report(key, time.time(), attempt, report.unit, payload))
         if status is not TrialStatus.RUNNING:
-            entries.append(_status(key, attempt, status, reason))
+            last = {} if counts is None else {"last": {**payload, "metrics": counts}}
+            entries.append(_status(key, attempt, status, reason, **last))
         self.append(entries)
         return is_new
 

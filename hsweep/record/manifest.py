@@ -38,7 +38,7 @@ class Manifest:
             that the trials came from, and in ``code`` the earlier digest for each new digest.
         training: the user's function or command that trains the trials and may report further
             metrics; empty for this project's training loop.
-        train_metrics, keep: see ``Sweep``.
+        train_metrics, keep, final: see ``Sweep``.
         fixed_rate: the learning rate of all trials; None where it differs or is unknown.
         scouts: number of the first seeds of a point, which only select its setting (see
             ``Asha.scouts``).
@@ -78,6 +78,7 @@ class Manifest:
     own_folders: Sequence[str] = field(default_factory=list)
     training: str = ""
     keep: str = "none"
+    final: str = "last"
     fixed_rate: float | None = None
     scouts: int = 0
     search: str = "grid"

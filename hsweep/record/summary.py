@@ -26,6 +26,8 @@ INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
 PROPOSALS: Final = "proposal:"
 """Prefix of the metas that hold the proposals of an adaptive search."""
+BY_ITSELF: Final = "ended by itself at "
+"""How the reason of a finished trial begins whose training has ended before its budget."""
 EARLIER: Final = "earlier:"
 """Prefix of the meta that holds the results of the study that an adaptive search starts from."""
 SEARCH_END: Final = "search-end"
@@ -98,6 +100,9 @@ def remarks(
         if losses := [row for row in rows if row.status == status]:
             reasons = _most_common(Counter(row.reason for row in losses), "; ")
             lines.append(Remark(happening, len(losses), f"{places(losses, sizes)}{reasons}"))
+    if early := [row for row in rows if row.reason.startswith(BY_ITSELF)]:
+        ends = first_of([*dict.fromkeys(row.reason for row in early)], _MAX_REASONS, "; ")
+        lines.append(Remark("ended by themselves", len(early), f"{places(early)}: {ends}"))
     if retried := [row for row in rows if row.failures and row.status != TrialStatus.FAILED]:
         number = sum(row.failures for row in retried)
         details = f"{places(retried)}; {counted(number, 'failed attempt')} in all"

@@ -49,7 +49,7 @@ from hsweep.workspace import LoadedSweep, another_sweep
 
 _REPLACED: Final = (
     *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
-    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate"),
+    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "final", "fixed_rate"),
     *("scouts", "search"),
 )
 """Fields of a manifest that an edited sweep replaces."""
@@ -396,7 +396,8 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
 def _refuse_another_metric(study: StudyFolder, plan: Plan, revision: Revision) -> None:
     """Refuse another metric or goal where the old one has decided, or the new one is not there."""
     manifest, sweep = study.manifest, plan.sweep
-    if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
+    there, here = (f"{some.metric!r} ({some.goal}, {some.final})" for some in (manifest, sweep))
+    if here == there:
         return
     reported = [row for row in (*revision.remaining, *revision.restored) if row.unit]
     num_stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
@@ -405,6 +406,8 @@ def _refuse_another_metric(study: StudyFolder, plan: Plan, revision: Revision) -
         why = f"{num_stopped} of its trials were stopped early by that"
     elif plan.is_adaptive and reported:
         why = "its search learned from that which points to propose"
+    elif "best" in (sweep.final, manifest.final) and reported:
+        why = "which report counts is on record with each of its trials"
     elif lacking:
         names = {name for row in lacking for name in row.metrics}
         error = unknown_name("metric", sweep.metric, names)
@@ -412,9 +415,9 @@ def _refuse_another_metric(study: StudyFolder, plan: Plan, revision: Revision) -
     else:
         return
     raise UserError(
-        f"the study {study.name!r} decides by {manifest.metric!r} ({manifest.goal}), the edited "
-        f"sweep by {sweep.metric!r} ({sweep.goal}), and {why}. Begin another study with --study "
-        "NAME; it takes from this one what has finished and can be judged by the new metric"
+        f"the study {study.name!r} decides by {there}, the edited sweep by {here}, and {why}. "
+        "Begin another study with --study NAME; it takes from this one what has finished and can "
+        "be judged by the new metric"
     )
 
 

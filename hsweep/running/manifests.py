@@ -55,6 +55,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
         training="" if sweep.train is None else sweep.user_training().text,
         probe=describe(sweep.probe),
         keep=sweep.keep,
+        final=sweep.final,
         train_metrics=sweep.train_metrics,
         fixed_rate=fixed_rate(plan),
         scouts=sweep.num_scouts,

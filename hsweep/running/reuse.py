@@ -13,9 +13,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from hsweep.design.labels import listed
+from hsweep.design.question import Goal
+from hsweep.design.sweep import FinalChoice
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -28,6 +30,7 @@ from hsweep.planning.code_changes import (
     recorded_files,
 )
 from hsweep.planning.identity import CONTENT_PARTS, describe, differing
+from hsweep.record.final_report import FinalReport
 from hsweep.record.journal import Journal, LogRow, TrialRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
 from models.conditioning import Conditioning, is_probed
@@ -69,6 +72,7 @@ class _Result:
     """
 
     source: _Source
+    trial: Trial
     row: TrialRow
     reports: Sequence[LogRow]
     origins: Sequence[str]
@@ -194,8 +198,8 @@ class Reuse:
                     )
                 if why_not:
                     reasons.setdefault(trial.key, (source.study.name, why_not))
-                elif reports := self._usable(trial, list(journal.reports([row.key]))):
-                    yield trial.key, _Result(source, row, reports, origins, changed)
+                elif reports := self._usable(trial, row, list(journal.reports([row.key]))):
+                    yield trial.key, _Result(source, trial, row, reports, origins, changed)
 
     def _take(self, results: Mapping[str, _Result]) -> None:
         """Record results of other studies, those of other code as accepted, and copy their final
@@ -213,6 +217,7 @@ class Reuse:
                 status=TrialStatus.FINISHED,
                 reused_from=trained_by,
                 origins=result.origins,
+                **self._end_of(result),
             )
             self.journal.append(entries)
             self.trained_by[key] = trained_by
@@ -226,9 +231,21 @@ class Reuse:
             entry = acceptance({}, len(change), merged_changes(change), what=study)
             self.study.accept(self.journal, entry)
 
-    def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
+    def _end_of(self, result: _Result) -> dict[str, Any]:
+        """Return how this study records the end of a trial that it takes."""
+        goal: Goal = "max" if self.manifest.goal == "max" else "min"
+        choice: FinalChoice = "best" if self.manifest.final == "best" else "last"
+        final = FinalReport(self.manifest.metric, goal, choice)
+        for report in result.reports:
+            final.add(report.unit or 0, report.payload["metrics"])
+        last = result.reports[-1]
+        reason, counts = final.at_end(last.unit or 0, result.trial.budget)
+        changed = {} if counts is None else {"last": {**last.payload, "metrics": counts}}
+        return {"reason": reason, **changed}
+
+    def _usable(self, trial: Trial, row: TrialRow, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; empty if any is missing."""
-        if not self._are_complete(trial, reports):
+        if not self._are_complete(trial, row, reports):
             return []
         if self.probe is None:
             reports = [
@@ -238,15 +255,16 @@ class Reuse:
             reports[:-1] = [_without(trial.training_metrics, report) for report in reports[:-1]]
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
 
-    def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:
+    def _are_complete(self, trial: Trial, row: TrialRow, reports: Sequence[LogRow]) -> bool:
         """Whether the reports have all units and metrics that this study needs; a user's own
-        training may leave out units at which nothing is decided."""
+        training may end by itself, and leave out units at which nothing is decided."""
         units = [report.unit for report in reports]
         is_decided = all(self.manifest.metric in report.payload["metrics"] for report in reports)
         if trial.model is not None:
             is_measured = is_decided or not trial.is_decided_in_training
             return units == trial.budget.report_units() and is_measured
-        return units[-1:] == [trial.budget.amount] and self.rungs <= set(units) and is_decided
+        rungs = {rung for rung in self.rungs if rung <= row.unit}
+        return units[-1:] == [row.unit] and rungs <= set(units) and is_decided
 
     def lines(self, num_trials: int) -> list[str]:
         """Return messages for the user of a study of ``num_trials`` trials before it runs."""

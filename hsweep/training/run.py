@@ -103,6 +103,18 @@ class Run(Protocol):
         """
         ...
 
+    def finish(self) -> None:
+        """End this training before its budget, as one that has a patience of its own does: its last
+        report counts, or its best (``final`` of the sweep), as that of a whole training.
+
+        A function that returns after a report has ended so, too. After this nothing can be
+        reported. Every process of the trial calls it.
+
+        Raises:
+            UserError: nothing was reported.
+        """
+        ...
+
     @property
     def should_checkpoint(self) -> bool:
         """Whether a checkpoint now would save much: ``checkpoint_seconds`` of the sweep have been

@@ -25,8 +25,8 @@ from torch import Tensor
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.function_model import model_name
 from hsweep.design.sweep import RESERVED_AXES
-from hsweep.design.trial import Assignment, Report
-from hsweep.errors import RefusedReportError, UserError, nearest, shown
+from hsweep.design.trial import Assignment, Ended, Report
+from hsweep.errors import FinalError, RefusedReportError, UserError, nearest, shown
 from hsweep.paths import WEIGHTS_HEADER, trial_folder, weights_file
 from hsweep.reporting import NUM_PARAMS
 from hsweep.seeding import Seeds
@@ -47,8 +47,10 @@ from hsweep.training.world import ALONE, World
 RETURNED: Final = -1
 """Stands for the unit of a training function that has returned, ..."""
 SAVES: Final = -2
-"""... and for that of one that saves between two reports."""
-_OTHER_CALLS: Final = {RETURNED: "has returned", SAVES: "saves"}
+"""... for that of one that saves between two reports, ..."""
+ENDS: Final = -3
+"""... and for that of one that ends by itself."""
+_OTHER_CALLS: Final = {RETURNED: "has returned", SAVES: "saves", ENDS: "has ended"}
 
 _SAVING_SHARE: Final = 0.05
 """The part of training that checkpoints between reports may take at most."""
@@ -115,6 +117,7 @@ class TrialRun:
             assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
         )
         self._contents: Contents | None = None
+        self._last_path: Path | None = None
         self._base = self.steps_within = 0
         self._saved = (0, 0)  # the unit and the steps after it
         self._saving_seconds = 0.0
@@ -124,7 +127,7 @@ class TrialRun:
         self._seconds_before = self._seconds_offered = self._seconds_saved = 0.0
         self.resume_clock()
         self.process = ProcessState()
-        self.is_stopped = self.has_reported = False
+        self.is_stopped = self.has_reported = self._has_ended = False
         self.refusal: UserError | OSError | None = None
         self.is_paused_by_reports = True
         self._channel, self._pid = channel, os.getpid()
@@ -165,10 +168,39 @@ class TrialRun:
             self.check_ranks(unit)
             report = self._checked(unit, metrics)
             path = None if checkpoint is None else _path_of(checkpoint)
+            self._last_path = path
             if path is not None:
                 self.keep_weights(report, functools.partial(files_of, path))
             is_over = report.is_last or report.diverged_at is not None
             self.send(report, None if path is None or is_over else _contents_of(path))
+
+    def finish(self) -> None:
+        """End the training by itself; see ``Run.finish``."""
+        with self._remembering_refusal():
+            self.check_ranks(ENDS)
+            self.end_by_itself()
+
+    def end_by_itself(self) -> None:
+        """Tell the channel that the training has ended after its last report, unless that was the
+        budget's.
+
+        Raises:
+            FinalError: it has not reported.
+        """
+        if self.is_over:
+            return
+        if not (self.unit or self.assignment.recorded_through):
+            raise FinalError(
+                f"the training ended without a report, and its budget is {self._trial.budget}: it "
+                f"reports at least once what counts, {self._trial.metric!r}"
+            )
+        path = self._last_path
+        if path is not None and path.exists():
+            report = replace(self.history[-1], is_last=True)
+            self.keep_weights(report, functools.partial(files_of, path))
+        self._has_ended = True
+        if not self.rank:
+            self._channel.put(Ended())
 
     @property
     def should_checkpoint(self) -> bool:
@@ -293,7 +325,9 @@ class TrialRun:
     @property
     def is_over(self) -> bool:
         """Whether no report follows the last one."""
-        return any(row.is_last or row.diverged_at is not None for row in self.history[-1:])
+        return self._has_ended or any(
+            row.is_last or row.diverged_at is not None for row in self.history[-1:]
+        )
 
     def seconds(self) -> float:
         """Training time so far, over all attempts."""

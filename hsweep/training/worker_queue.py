@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from hsweep.design.trial import Assignment, Event, Report
-from hsweep.errors import RefusedReportError, failure_text
+from hsweep.design.trial import Assignment, Ended, Event, Report
+from hsweep.errors import FinalError, failure_text
 from hsweep.secrets import redact
 from hsweep.training.run import Channel
 
@@ -286,7 +286,7 @@ class WorkerQueue(Channel):
             self._train(assignment, self)
         except BaseException as error:
             # Even what would end a process: this thread must live to report it.
-            return TrialError(redact(failure_text(error)), isinstance(error, RefusedReportError))
+            return TrialError(redact(failure_text(error)), isinstance(error, FinalError))
         finally:
             self._watch.end()
         return None
@@ -312,7 +312,7 @@ class WorkerQueue(Channel):
             # The driver may stop the trial here, and may have fallen behind.
             self._changed.wait_for(lambda: self.is_stopped or not self._has_to_wait)
             goes_on = not self.is_stopped
-        is_done = isinstance(event, Report) and event.is_last
+        is_done = isinstance(event, Ended) or (isinstance(event, Report) and event.is_last)
         self._watch.begin(assignment, is_turn=is_done or not goes_on)
         return goes_on
 

@@ -352,7 +352,7 @@ def test_how_a_script_ends_is_on_record(tmp_path: Path) -> None:
     rows = run(sweep, study)
     told = {how: row.reason for how, row in rows.items()}
     assert {how for how, row in rows.items() if row.status is TrialStatus.FINISHED} == {
-        *("good", "late", "again", "beyond")
+        *("good", "late", "again", "beyond", "early")
     }
     assert rows["nan"].status is TrialStatus.DIVERGED
     assert told["silent"].startswith("the script ended without a report: it needs epoch and top1")
@@ -360,13 +360,13 @@ def test_how_a_script_ends_is_on_record(tmp_path: Path) -> None:
     assert told["fails"].splitlines()[0] == (
         "the script ended with exit code 1 after unit 1 of 3 epochs: ValueError: out of luck"
     )
-    assert told["early"].startswith("the script ended with exit code 0 after unit 2 of 3 epochs")
+    assert told["early"] == "ended by itself at 2 of 3 epochs"
     assert told["signal"].startswith("the script was ended by signal 11 (SIGSEGV) after unit 1")
     assert told["skips"].startswith("the script went on beyond its budget after unit 1 of 3")
-    for how in ("silent", "else", "fails", "early", "signal", "skips"):
+    for how in ("silent", "else", "fails", "signal", "skips"):
         output = trial_folder(str(study / "checkpoints"), rows[how].key) / "output.txt"
         assert f"The output, {output}, ends like this:\nhello from {how}" in told[how]
-    assert "Traceback" not in told["early"]
+    assert "Traceback" not in told["silent"]
     assert notes(study) == {
         rows["late"].key: [(3, "the script ended with exit code 3 after its last report")],
         rows["beyond"].key: [(3, "the script went on beyond its budget after its last report")],

@@ -89,7 +89,8 @@ def _seeded(run: TrialRun) -> Iterator[None]:
 
 
 def _judge_end(run: TrialRun, error: BaseException | None) -> None:
-    """Raise if the function has neither trained its budget nor been stopped."""
+    """End the trial of a function that has returned; raise if it has neither trained its budget
+    nor ended by itself nor been stopped."""
     budget = run.assignment.trial.budget
     if isinstance(error, KeyboardInterrupt) and run.has_to_end:
         raise error
@@ -106,7 +107,7 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
         error.__traceback__ = None  # it holds what was computed
         subject = f"the training after unit {run.unit}"
         raise DoesNotFitError(subject, f"{message} at {where}" if where else message) from None
-    what = "returned" if error is None else f"raised {format_error(error)}"
+    what = "" if error is None else f"raised {format_error(error)}"
     if isinstance(error, Exception):
         is_main = threading.current_thread() is threading.main_thread()
         if is_main or not _MAIN_THREAD.search(str(error)):
@@ -117,11 +118,14 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
         )
     elif run.is_over and (error is None or isinstance(error, StopTrial)):
         return
+    elif error is None:
+        if run.has_to_end:
+            run.stop()  # what it was told may be why it returned
+        return run.end_by_itself()
     else:  # an exit or interrupt of its own is none of this process
         progress = f"after unit {run.unit}" if run.has_reported else "without a report"
         what += (
             f" {progress}, and its budget is {budget}: it has to report unit {budget.amount} last, "
-            "and to return"
+            "or to end by itself, and to return"
         )
-    traceback = None if error is None else error.__traceback__
-    raise UserError(f"the training function {what}").with_traceback(traceback) from error
+    raise UserError(f"the training function {what}").with_traceback(error.__traceback__) from error

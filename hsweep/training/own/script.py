@@ -30,14 +30,15 @@ _LONGEST_WAIT: Final = 0.5
 def train_script(run: TrialRun) -> None:
     """Run the user's command, and report what it writes.
 
-    The budget's last unit is reported once the script has ended, for it may have more to write. A
+    The budget's last unit is reported once the script has ended, for it may have more to write. One
+    that ends before with exit code 0 has ended by itself. A
     script that goes on training, or is silent for longer than a report may take, is ended, and so
     is one whose trial ends. Its folder stays.
 
     Raises:
         StorageError: the trial's folder cannot be used.
         StopTrial: the trial ends at a report, or between two of them.
-        UserError: the command cannot be started, what it wrote cannot be read, or it ended before
+        UserError: the command cannot be started, what it wrote cannot be read, or it failed before
             the budget's last unit, or was silent for too long.
     """
     try:
@@ -145,7 +146,8 @@ class _Script:
         return {name: value for name, value in metrics.items() if not problems[name]}
 
     def _judge(self, code: int | None, late: str) -> None:
-        """Make the last report if the script has ended or has to; UserError without one."""
+        """Make the last report if the script has ended or has to, or end the trial where it has
+        ended by itself; UserError where it has failed."""
         run = self._run
         if late:
             how = f"was ended, with {late},"
@@ -155,6 +157,10 @@ class _Script:
             how = "went on beyond its budget" if self._is_beyond else ""
         if run.is_over or not how:
             return
+        if self._last is None and code == 0:
+            # What ended it may be why this trial has to end, which is known a little later.
+            time.sleep(_LONGEST_WAIT)
+            return run.stop() if run.has_to_end else run.end_by_itself()
         if self._last is None:
             problem = f"the script {how} after unit {run.unit} of {run.budget} {run.budget_unit}"
             raise UserError(": ".join(filter(None, [problem, self._process.last_lines(1)])))
