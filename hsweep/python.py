@@ -132,6 +132,7 @@ def run(
         source = place.study(order.name).sweep_source if file.is_copy else file.path
         with recorded_as(["hsweep", "run", str(source), *option_words(sweep_options)]):
             job = order.change(run_options, console)
+            order.confirm(job)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, run_options, place, console, conclusion, is_guest=True)
     conclusion.print_places(record, outcome, place)

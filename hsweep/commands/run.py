@@ -94,7 +94,7 @@ def run(
     if only_missing and more_seeds:
         raise UserError("--only-missing says itself how many seeds; leave out --more-seeds")
     if only_missing or more_seeds:
-        why = "is chosen when a study begins; leave it out"
+        why = "is for a study that begins, or one with other settings; leave it out"
         refuse_options(StudyOptions.__dataclass_fields__, but=(), why=why)
         study = sweep_file, study_name, chosen, more_seeds
         _run_missing(*study, options, home, console, as_json, dry_run)
@@ -114,6 +114,7 @@ def run(
     from hsweep.running.run import run as run_job
 
     job = order.change(options, console)
+    order.confirm(job)
     extra: dict[str, Any] = {}
     if as_json:
         extra["concerns"] = [asdict(concern) for concern in analysable(job.prepared.plan)]

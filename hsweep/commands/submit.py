@@ -1,6 +1,7 @@
 """``hsweep submit``: studies as jobs of a cluster."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -67,7 +68,9 @@ def slurm(
         )
     print_step(f"planning {sweep_file}")
     order = request(sweep_file, chosen, options, home, study_name, beginning, to_run=False)
-    order.change(options, console_for(as_json=True))  # standard output is the script's
+    change = order.change(options, console_for(as_json=True))  # standard output is the script's
+    if not dry_run and order.confirm(change):
+        beginning = replace(beginning, yes=True)
     submissions = Submissions(home.submissions(order.name))
     words = [*option_words(options), "--home", str(home.root)]
     script = script_of(

@@ -98,6 +98,15 @@ class Revision:
     def changes_trials(self) -> bool:
         return bool(self.restored or self.new or self.removed)
 
+    @property
+    def orphaned(self) -> dict[str, list[TrialRow]]:
+        """The trials that leave the study and that no other continues, by the reason."""
+        previous = {continuation.previous.key for continuation in self.extended}
+        return {
+            why: [row for row in rows if row.key not in previous]
+            for why, rows in self.removed.items()
+        }
+
     def lines(self) -> list[str]:
         """Return the difference in words."""
         groups = self._groups()
@@ -110,11 +119,7 @@ class Revision:
         ways = Counter(continuation.how for continuation in self.extended)
         text = ", ".join(f"{number} {way}" for way, number in ways.items())
         longer = f" with a budget of {self.plan.sweep.budget} ({text})"
-        previous = {continuation.previous.key for continuation in self.extended}
-        orphaned = {
-            why: [row for row in rows if row.key not in previous]
-            for why, rows in self.removed.items()
-        }
+        orphaned = self.orphaned
         entries: list[tuple[str, Sequence[_AnyTrial], str]] = [
             ("restored", self.restored, f" ({_statuses(self.restored)})"),
             ("new", [trial for trial, _ in groups["new"]], ""),

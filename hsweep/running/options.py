@@ -25,7 +25,7 @@ _OF_RAY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
-    """What is chosen when a study begins, and stays.
+    """What is chosen when a study begins, and stays; and whether one may lose its answer.
 
     Raises:
         UserError: a value that cannot be recorded.
@@ -51,6 +51,12 @@ class StudyOptions:
         metavar="NAME=VALUE",
         help="A tag of all runs in MLflow, beside those in MLFLOW_RUN_CONTEXT; mlflow.user=NAME "
         "says whose they are.",
+    )
+    yes: bool = option(
+        False,
+        is_flag=True,
+        heading="Study",
+        help="Do not ask before other settings take trials from a complete study.",
     )
 
     def __post_init__(self) -> None:

@@ -1,12 +1,15 @@
 """Opens the study that a sweep file is run as, a new one or the existing one of that name."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 from rich.console import Console
 
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.answerable import analysable
@@ -55,8 +58,34 @@ class Request:
             study is not None
             and study.status()["state"] == "complete"
             and sweep_source(self.loaded.path) == study.sweep_text()
-            and list(self.chosen.settings) == list(recorded_options(study.manifest).settings)
+            and not self._has_other_settings(study)
         )
+
+    def _has_other_settings(self, study: StudyFolder) -> bool:
+        return list(self.chosen.settings) != list(recorded_options(study.manifest).settings)
+
+    def confirm(self, change: Change) -> bool:
+        """Ask before other settings take trials with results from a complete study, whose answer
+        they would replace; return whether the user was asked.
+
+        Raises:
+            UserError: the user does not want that, or there is no terminal to ask on.
+        """
+        study, orphaned = self.study, change.revision.orphaned.values()
+        lost = sum(row.status is TrialStatus.FINISHED for rows in orphaned for row in rows)
+        if study is None or self.beginning.yes or not lost or not self._has_other_settings(study):
+            return False
+        if study.status()["state"] != "complete":
+            return False
+        what = f"{lost} of the finished trials behind the answer of {self.name!r} are set aside"
+        if not sys.stdin.isatty():
+            raise UserError(
+                f"{what} by these settings, and there is no terminal to ask on; give --study NAME "
+                "for another study, which takes from this one what it has trained, or --yes"
+            )
+        if not click.confirm(f"{what} (--study NAME keeps both). Go on?", err=True):
+            raise UserError("nothing is changed")
+        return True
 
     def change(self, options: RunOptions, console: Console) -> Change:
         """Return the change that makes a new study, or that of the existing one, and print it, or

@@ -680,7 +680,12 @@ class TestFromTheCommandLine:
         as_json = hsweep(*run, "--dry-run", "--json")
         assert json.loads(as_json.stdout)["revision"]["extended"] == 2
 
-        done = hsweep(*run, "--runner", "inline", "--json")
+        refused = hsweep(*run, "--runner", "inline", "--json")
+        assert refused.exit_code == 2
+        assert "1 of the finished trials behind the answer of 'mine'" in refused.stderr
+        assert "give --study NAME for another study" in refused.stderr
+        assert StudyFolder.open(home, "mine").manifest == study.manifest
+        done = hsweep(*run, "--runner", "inline", "--json", "--yes")
         assert done.exit_code == 0, done.output
         content = json.loads(done.stdout)
         assert (content["finished"], content["trials"]) == (3, 3)

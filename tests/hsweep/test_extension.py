@@ -230,7 +230,7 @@ class TestFromTheCommandLine:
             (["--study", "mine", "--preset", "other"], "was started with preset='quick'"),
             (["--study", "mine", "--seed", "5"], "was started with seed=0, not 5"),
             (["--study", "mine", "--point", "width=1"], "was started with points=[]"),
-            (["--study", "mine", "--storage", "/tmp/x"], "chosen when a study begins"),
+            (["--study", "mine", "--storage", "/tmp/x"], "for a study that begins"),
         ],
     )
     def test_another_request_than_the_study_s_is_refused(
