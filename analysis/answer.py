@@ -1,5 +1,6 @@
 """An answer as a value: what the kinds of question found, the sweep's own first."""
 
+import base64
 import dataclasses
 import html
 import math
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
 from analysis.runs.table import ReadAs
 from analysis.text.numbers import direction_text
@@ -60,7 +62,9 @@ class Answer:
             for name, text in (("settle", self.settle_command), ("confirm", self.confirm_command))
             if text is not None
         )
-        return "".join([f"<p><b>{first}</b></p>", *(f"<p>{text}</p>" for text in rest), *commands])
+        texts = [f"<p><b>{first}</b></p>", *(f"<p>{text}</p>" for text in rest), *commands]
+        charts = self.leading.charts() if self.leading and self.instead is None else ()
+        return "".join([*texts, *map(_image, charts[:1])])
 
     @property
     def leading(self) -> Finding | None:
@@ -157,3 +161,11 @@ class Answer:
             content["read_as"] = dataclasses.asdict(self.read_as)
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}
+
+
+def _image(chart: Chart) -> str:
+    """Return a chart as an image within HTML."""
+    from analysis.charts.matplotlib_print import png_of  # slow to import
+
+    content = base64.b64encode(png_of(chart)).decode()
+    return f'<img alt="{html.escape(chart.title)}" src="data:image/png;base64,{content}">'

@@ -24,6 +24,7 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
+from hsweep.options import item_text
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import StudyTables
 
@@ -96,6 +97,33 @@ def ask_study(study: StudyFolder, kind: Kind, options: Mapping[str, Any]) -> Ans
         if finding is None:
             raise UserError(f"the study {study.name!r} says nothing of {kind.name}")
         return Answer((finding,), which_report=which_report(runs), unfinished=runs.unfinished)
+
+
+def asked_in_python(name: str, given: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    """Return a kind of question by its name, and the options that Python gives it as ``of_study``
+    reads them: one value for several, a mapping for texts such as ``heads=8,depth=1``.
+
+    Raises:
+        UserError: there is no such kind, or it has no such option of a study.
+    """
+    if (kind := table_kinds().get(name)) is None:
+        raise unknown_name("kind of question", name, table_kinds())
+    several = {option.name: option.multiple for option in kind.options if not option.of_table}
+    several |= {"settings": True, "scale": False}
+    for option in given:
+        if option not in several:
+            raise unknown_name(f"option of {name}", option, several)
+    options: dict[str, Any] = {one.name: () if one.multiple else None for one in kind.options}
+    options |= {"settings": (), "scale": None, "goal": None}
+    for option, value in given.items():
+        if option == "settings" and isinstance(value, Mapping):
+            options[option] = [f"{field}={text}" for field, text in value.items()]
+        elif isinstance(value, Mapping):
+            options[option] = item_text(value)
+        else:
+            is_one = isinstance(value, str) and several[option]
+            options[option] = [value] if is_one else value
+    return kind, options
 
 
 def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answer:

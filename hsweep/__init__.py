@@ -2,7 +2,7 @@
 
 A sweep file needs nothing but the names of ``hsweep.api``, all of which are found here, a task from
 ``tasks`` and a model from ``models``. A script that a study runs needs ``report`` alone. ``plan``,
-``run`` and ``load`` do in Python what the commands do in a shell.
+``run``, ``load`` and ``studies`` do in Python what the commands do in a shell.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from hsweep.python import load as load
     from hsweep.python import plan as plan
     from hsweep.python import run as run
+    from hsweep.python import studies as studies
 
-_COMMANDS: Final = ("load", "plan", "run")
+_COMMANDS: Final = ("load", "plan", "run", "studies")
 
 
 # The other names are imported when they are asked for: a script has its own `models` and `tasks`,

@@ -8,7 +8,10 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 _MAX_QUOTED: Final = 300
 
@@ -25,8 +28,12 @@ class UserError(ValueError):
     """A file, an option or a value of the user cannot be used.
 
     The message states the rule, the offending value and what to do. The command line prints it
-    alone, without a traceback, and exits with code 2.
+    alone, without a traceback, and exits with code 2; a notebook shows it alone, too.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class FinalError(UserError):
@@ -43,6 +50,20 @@ class FencedError(RuntimeError):
 
 class SpentProcessError(RuntimeError):
     """What can be done once in a process was done there before, in another way."""
+
+
+def refusing_briefly(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Return a function whose UserError has no traceback of what it called."""
+
+    @functools.wraps(function)
+    def calling(*arguments: Parameters.args, **named: Parameters.kwargs) -> Returned:
+        try:
+            return function(*arguments, **named)
+        except UserError as error:
+            refusal = error
+        raise refusal.with_traceback(None) from None
+
+    return calling
 
 
 def unknown_name(

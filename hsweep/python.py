@@ -1,5 +1,6 @@
 """Sweeps and studies in Python: ``hsweep.plan``, ``hsweep.run``, ``hsweep.load``."""
 
+import html
 import io
 import os
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.command_line import command, recorded_as
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, refusing_briefly, unknown_name
 from hsweep.paths import Home
 from hsweep.trained import StudyTrial
 
@@ -28,6 +29,22 @@ _WIDTH: Final = 120
 _AS_TEXT: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
 
 
+def studies(home: str | Path | None = None) -> "pd.DataFrame":
+    """Return one row a study of the home, the newest first: its name, state and how many of its
+    trials have which status.
+
+    Args:
+        home: the folder that holds them; by default HSWEEP_HOME, else ``hsweep-home`` here.
+    """
+    import pandas as pd
+
+    from hsweep.record.study import statuses
+
+    rows = pd.DataFrame(statuses(home_at(home)))
+    return rows.set_index("study") if len(rows) else rows
+
+
+@refusing_briefly
 def load(name: str, home: str | Path | None = None) -> "Study":
     """Return the study called ``name``, as it stands.
 
@@ -48,6 +65,7 @@ def home_at(folder: str | Path | None) -> Home:
     return Home(root.expanduser().absolute())
 
 
+@refusing_briefly
 def plan(
     sweep: "Sweep | str | Path", *, home: str | Path | None = None, **options: Any
 ) -> "Planned":
@@ -78,6 +96,7 @@ def plan(
         return Planned(prepared, home_at(home))
 
 
+@refusing_briefly
 def run(
     sweep: "Sweep | str | Path",
     *,
@@ -214,6 +233,14 @@ class Study:
         runs = f"{num_ended(status)} of {status['runs']} runs ended{failed}"
         return f"<study {self.name} in {self._record.paths.home}: {status['state']}, {runs}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how it stands, its answer and the figure behind that."""
+        stand = f"<p><code>{html.escape(repr(self).strip('<>'))}</code></p>"
+        try:
+            return stand + self.answer()._repr_html_()
+        except UserError:
+            return stand
+
     @property
     def name(self) -> str:
         """The study's name."""
@@ -243,6 +270,24 @@ class Study:
         table: pd.DataFrame = trials[of_trial].merge(reports, on="key", how="right")
         return table
 
+    @property
+    def points(self) -> "pd.DataFrame":
+        """One row a point, in the order of the plan: its axes, how many seeds have their full
+        budget, and the mean of the study's metric over these, with sd, lowest and highest."""
+        from analysis.questions.base import StudyRuns
+        from analysis.runs.statuses import FULL
+
+        manifest = self._record.manifest
+        with self._record.reading() as tables:
+            trials = StudyRuns(manifest, tables).trials
+        axes = [axis for axis in manifest.axes if axis in trials]
+        full = trials[manifest.metric].where(trials["status"].isin(FULL))
+        by = full.groupby([trials[axis] for axis in axes], dropna=False, sort=False)
+        table: pd.DataFrame = by.agg(["count", "mean", "std", "min", "max"]).reset_index()
+        return table.set_axis(
+            [*axes, "seeds", manifest.metric, "sd", "lowest", "highest"], axis="columns"
+        )
+
     def best(self, number: int = 5) -> "pd.DataFrame":
         """Return the rows of the ``number`` best trials by the study's metric, the best first, of
         those that have finished."""
@@ -251,6 +296,7 @@ class Study:
             trials = tables.trials_frame().set_index("key", drop=False)
         return trials.loc[[row.key for row in best]].reset_index(drop=True)
 
+    @refusing_briefly
     def trial(self, name: str) -> StudyTrial:
         """Return the trial with this key, or the beginning of one, or called so in tables
         (``heads=2 #0``).
@@ -265,11 +311,40 @@ class Study:
         ``to_json()`` has the numbers."""
         return self._analysis()[0]
 
+    @refusing_briefly
+    def analyze(self, kind: str, **options: Any) -> "Answer":
+        """Return what the study says to another question than its own, as ``hsweep analyze --kind``
+        does: ``analyze("pareto", cost="flops_per_example")``.
+
+        Args:
+            kind: ``transition``, ``lean``, ``pareto``, ``effects`` or ``conditioning``.
+            options: those of the command, by their names in Python: ``cost`` and ``nuisance`` (one
+                column, or a list), ``baseline`` (a dictionary of axis values), ``margin``, ``x``,
+                ``by``, ``scale``, and ``settings``, a dictionary.
+
+        Raises:
+            UserError: there is no such question or option, or it cannot be answered.
+        """
+        from analysis.ask import ask_study, asked_in_python
+
+        return ask_study(self._record, *asked_in_python(kind, options))
+
+    @property
+    def report(self) -> Path:
+        """The file of its report, written again with what is on record now."""
+        from hsweep.commands.conclusion import write_study_report
+        from hsweep.tracking.target import target_of
+
+        target = target_of(self._record, home_at(self._record.paths.home))
+        with self._record.reading() as tables:
+            return write_study_report(self._record, self.answer(), target, tables)
+
     @property
     def figures(self) -> tuple[str, ...]:
         """The kinds of figure that the study has numbers for, as its report shows them."""
         return tuple(chart.name for chart in self._analysis()[1])
 
+    @refusing_briefly
     def figure(self, kind: str | None = None) -> "go.Figure":
         """Return a figure of the report; a notebook shows it.
 

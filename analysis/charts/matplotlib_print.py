@@ -5,6 +5,7 @@ matplotlib's global state changes. Widths are exact: what is 3.25 inches here is
 paper, and a font of 8 points has 8 points there.
 """
 
+import io
 import math
 import textwrap
 import warnings
@@ -91,6 +92,7 @@ _LINE_POINTS_A_PIXEL: Final = 0.55
 _STAR_SCALE: Final = 1.5
 """Stars look smaller in print than symbols of their size."""
 _LONGEST_LABEL: Final = 34
+_NOTEBOOK_DPI: Final = 160
 _LONG_ROW: Final = 16
 """Characters; a longer name of a row makes the figure wide."""
 
@@ -119,6 +121,15 @@ def save_figures(
                 figure.savefig(path, format=suffix, metadata=undated.get(suffix, {}))
                 written.append(path)
     return written
+
+
+def png_of(chart: Chart) -> bytes:
+    """Return a chart as PNG, as large as a notebook shows it."""
+    content = io.BytesIO()
+    with rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
+        print_figure(chart).savefig(content, format="png", dpi=_NOTEBOOK_DPI)
+    return content.getvalue()
 
 
 def print_figure(chart: Chart) -> Figure:

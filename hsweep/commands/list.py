@@ -7,7 +7,6 @@ import click
 
 from hsweep.commands.options import from_option, home_option, json_option
 from hsweep.commands.output import NO_STUDY, console_for, minute, print_json
-from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -20,19 +19,10 @@ if TYPE_CHECKING:
 @json_option
 def list_(storage: str | None, home: Home, as_json: bool) -> None:
     """List the studies of the home, or of a storage as they were last noted there."""
-    from hsweep.record.study import StudyFolder, list_studies
+    from hsweep.record.mirror import stored_studies
+    from hsweep.record.study import statuses
 
-    rows: list[dict[str, Any]] = []
-    if storage is not None:
-        from hsweep.record.mirror import stored_studies
-
-        rows = stored_studies(storage)
-    for paths in list_studies(home) if storage is None else ():
-        try:
-            rows.append(StudyFolder.open(home, paths.name).status())
-        except Exception as error:  # whatever has become of its files, the others are listed
-            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            rows.append({"study": paths.name, "state": "unreadable", "error": f"{kind}{error}"})
+    rows = statuses(home) if storage is None else stored_studies(storage)
     if as_json:
         print_json(rows)
     elif rows:

@@ -348,6 +348,18 @@ def list_studies(home: Home) -> list[StudyPaths]:
     return sorted(studies, key=_age)
 
 
+def statuses(home: Home) -> list[dict[str, Any]]:
+    """Return how each study of a home stands, newest first; of one that cannot be read, why."""
+    rows: list[dict[str, Any]] = []
+    for paths in list_studies(home):
+        try:
+            rows.append(StudyFolder.open(home, paths.name).status())
+        except Exception as error:  # whatever has become of its files, the others are listed
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            rows.append({"study": paths.name, "state": "unreadable", "error": f"{kind}{error}"})
+    return rows
+
+
 def holds_a_study(paths: StudyPaths) -> bool:
     """Whether a folder holds a study, whole or damaged."""
     try:

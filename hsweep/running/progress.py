@@ -1,5 +1,6 @@
 """Progress of a running study: a live table on a terminal, elsewhere a line for each event."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from rich.text import Text
 from hsweep.design.labels import strata_apart
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.summary import first_line
-from hsweep.terminal import table_of
+from hsweep.terminal import table_of, visible
 
 if TYPE_CHECKING:
     from hsweep.running.pace import Outlook
@@ -36,6 +37,9 @@ _ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
 """Statuses that the status line counts first, and shows even where no trial has them."""
 _GAP: Final = "  "
 _NOTE_SECONDS: Final = 5.0
+_LINE_SECONDS: Final = 0.3
+_ROUTINE: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
+"""Ends of trials of which a notebook shows the last alone."""
 
 
 def duration(seconds: float) -> str:
@@ -89,9 +93,22 @@ class Progress:
         self._noted: set[str] = set()
         self._note_time_left = note_time_left
         self._last_note = time.monotonic()
+        self._cell: Any = None  # the line of a notebook
+        self._last_line, self._last_end = -math.inf, ""
 
     @contextmanager
     def showing(self) -> Iterator[None]:
+        if self._console.is_jupyter:
+            from IPython.display import display
+
+            # One output that is renewed: widgets need a library of their own.
+            self._cell = display({"text/plain": ""}, raw=True, display_id=True)
+            try:
+                yield
+            finally:
+                self._renew(at_once=True)
+                self._cell = None
+            return
         if not self._console.is_terminal:
             yield
             return
@@ -131,6 +148,7 @@ class Progress:
             self._last_note = now
             if (seconds := self._outlook.seconds_left(now)) is not None:
                 self._note_time_left(seconds)
+        self._renew()
         if report.micro_batch != self._micro_batches.get(trial.key):
             self._micro_batches[trial.key] = report.micro_batch
             if report.micro_batch is not None:
@@ -153,15 +171,33 @@ class Progress:
             f"{word}{f'  {self._metric} {number(value)}' if value is not None else ''}"
             f"{f'  ({why})' if why else ''}",
             STATUS_STYLES[status],
+            is_routine=status in _ROUTINE,
         )
 
     def said(self, line: str) -> None:
         self._console.print(Text(line, style="yellow"), soft_wrap=True)
 
-    def _line(self, trial: Trial, message: str, style: str = "default") -> None:
+    def _line(
+        self, trial: Trial, message: str, style: str = "default", *, is_routine: bool = False
+    ) -> None:
         num_ended, total = self._coordinator.table.num_ended, self._outlook.num_runs
         text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._coordinator.label(trial)}  ")
-        self._console.print(text.append(message, style=style), soft_wrap=True)
+        text.append(message, style=style)
+        if self._cell is not None and is_routine:
+            self._last_end = text.plain
+            self._renew()
+        else:
+            self._console.print(text, soft_wrap=True)
+
+    def _renew(self, *, at_once: bool = False) -> None:
+        """Write the line of a notebook again, if a part of a second has passed."""
+        now = time.monotonic()
+        if self._cell is None or (now - self._last_line < _LINE_SECONDS and not at_once):
+            return
+        self._last_line = now
+        with self._coordinator.lock:
+            line = _GAP.join(filter(None, [self._summary().plain, self._last_end]))
+        self._cell.update({"text/plain": visible(line)}, raw=True)
 
     def _render(self) -> Group:
         table = self._coordinator.table

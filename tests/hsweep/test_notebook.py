@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,40 @@ def test_a_sweep_that_its_cells_would_not_make_again_is_refused(notebook: Kernel
     length.write_text("6")
     with pytest.raises(UserError, match=r"not the one that the cells.*its budget differs.*restart"):
         notebook.run("hsweep.plan(read)")
+
+
+def test_a_study_is_asked_further_questions(notebook: Kernel, study: Study) -> None:
+    front = study.analyze("pareto", cost="num_params")
+    assert front.to_json()["kind"] == "pareto"
+    lean = study.analyze("lean", margin=0.2, baseline={"width": 2}, settings={"alpha": 0.1})
+    assert lean.to_json()["settings"]["alpha"] == 0.1
+    for given, message in (
+        (("paretto", {}), "Did you mean 'pareto'"),
+        (("pareto", {"costs": "num_params"}), "Did you mean 'cost'"),
+        (("pareto", {"cost": "nothing"}), "nothing"),
+    ):
+        with pytest.raises(UserError, match=message):
+            study.analyze(given[0], **given[1])
+    points = study.points.set_index("width")
+    assert list(points.index) == [1, 2, 3, 8]
+    assert points.loc[8, ["seeds", "lowest"]].to_list() == [2, pytest.approx(1 / 32, abs=1e-3)]
+    assert points.loc[3, "seeds"] == 0
+    assert "curves-quick" in hsweep.studies().index
+    assert "width" in study.report.read_text()
+
+
+def test_a_notebook_shows_a_figure_beside_an_answer_and_a_refusal_alone(
+    notebook: Kernel, study: Study
+) -> None:
+    assert '<img alt="' in study._repr_html_()
+    assert "data:image/png;base64," in study.answer()._repr_html_()
+    with pytest.raises(UserError) as refusal:
+        hsweep.run("nosuch", runner="nline")
+    # What a script shows: its own line, and one of this package.
+    assert len(traceback.extract_tb(refusal.value.__traceback__)) == 2
+    assert refusal.value.__suppress_context__
+    shown = refusal.value._render_traceback_()  # what IPython asks for
+    assert shown == [f"UserError: {refusal.value}"]
 
 
 def test_settings_and_points_are_given_as_pythons_own(notebook: Kernel) -> None:
