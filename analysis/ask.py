@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.answer import NO_QUESTION, Answer
-from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.base import Count, Finding, Kind, StudyRuns
 from analysis.questions.commands import confirm_command, settle_command
 from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
@@ -34,16 +34,20 @@ _QUESTION_KINDS: Final = (TRANSITION, LEAN)
 """The kinds that answer a sweep's question; the others say what else a study shows."""
 
 
-def answer_study(study: StudyFolder, tables: StudyTables | None = None) -> Answer:
+def answer_study(
+    study: StudyFolder, tables: StudyTables | None = None, count: Count | None = None
+) -> Answer:
     """Answer a study's question from what it has recorded so far, and say what every other kind of
     question finds in it.
 
-    ``tables`` are the study's, where they are needed for more than this.
+    ``tables`` are the study's, where they are needed for more than this; for ``count`` see
+    `StudyRuns`.
     """
     if tables is None:
         with study.reading() as tables:
-            return answer_study(study, tables)
-    return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
+            return answer_study(study, tables, count)
+    is_listed = not study.is_adaptive()
+    return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=is_listed, count=count))
 
 
 def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:

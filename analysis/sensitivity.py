@@ -28,6 +28,7 @@ answers that moved in the end passed for settled."""
 _MOVED: Final = 0.05
 """Share of draws with the same answer up to which an answer counts as changed at a budget."""
 _STOPPED: Final = "runs were stopped early, so that budgets hold different runs"
+_ONE_SEED: Final = "two seeds show how far what training changes is scatter"
 _MAY_CHANGE: Final = "more training may change the answer"
 
 
@@ -201,7 +202,8 @@ def _second_budget(quantities: Sequence[Quantity], ladder: "Ladder") -> tuple[Mi
 def _trained(
     quantities: Sequence[Quantity], indices: Collection[int], budget: float, ladder: "Ladder"
 ) -> tuple[Missing, ...]:
-    """Return runs at a budget of the quantities at ``indices`` that were not trained so long."""
+    """Return runs at a budget of the quantities at ``indices`` that were not trained so long; of
+    one with a single seed, a second at all of its budgets."""
     if ladder.unit and ladder.to_extend is None:
         return ()  # of a study to which no runs of other budgets can be added
     budgets = np.array([rung.budget for rung in (*ladder.rungs, *ladder.further)])
@@ -210,7 +212,9 @@ def _trained(
         quantity, reached = quantities[k], budgets[len(ladder.rungs) - 1]
         if quantity.curve is not None:
             reached = budgets[~np.isnan(quantity.curve[0])].max()
-        if quantity.curve is None or reached < budget:
+        if quantity.curve is None and quantity.runs < 2:
+            missing.append(Missing(dict(quantity.at), 2 - quantity.runs, _ONE_SEED))
+        elif quantity.curve is None or reached < budget:
             missing.append(Missing(dict(quantity.at), quantity.runs, _MAY_CHANGE, round(budget)))
     return tuple(missing)
 

@@ -6,7 +6,7 @@ name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hsweep.record.tables import StudyTables
 
 Result = TypeVar("Result")
+Count = Callable[[Sequence[Missing]], Sequence[int]]
 
 
 class Section(NamedTuple):
@@ -109,6 +110,8 @@ class StudyRuns:
         answered: the budget that answers speak of; None for the largest that every cell has.
         is_listed: the study's points are listed or drawn, so that its cells can be given further
             trials.
+        count: how many trials ``hsweep run --only-missing`` trains for each of some missing runs;
+            None where the study is not at hand to be planned, so that its record tells.
     """
 
     manifest: Manifest
@@ -117,6 +120,7 @@ class StudyRuns:
     is_listed: bool = True
     only: pd.DataFrame | None = None
     answered: int | None = None
+    count: Count | None = None
 
     @property
     def goal(self) -> Goal:
@@ -135,6 +139,15 @@ class StudyRuns:
         study = replace(self, manifest=replace(self.manifest, question=question))
         is_same = _plain(question) == _plain(self.question)
         return replace(study, is_listed=self.is_listed and is_same)
+
+    def counting(self, missing: Sequence[Missing]) -> tuple[Missing, ...]:
+        """Return missing runs with how many trials they come to."""
+        if self.count is not None:
+            numbers: Iterable[int | None] = self.count(missing)
+        else:
+            numbers = map(self.tables.journal.lacking().get, (runs.name for runs in missing))
+        pairs = zip(missing, numbers, strict=True)
+        return tuple(replace(runs, trials=number) for runs, number in pairs)
 
     def at(self, axis: str, value: Any) -> "StudyRuns":
         """Return the part of the study at one value of the axis within which its question asks; the

@@ -15,10 +15,9 @@ from hsweep.record.study import StudyFolder
 def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
     """Return the command line that runs, in the same study, only the trials that findings lack.
 
-    None where no trial is missing, and for a study whose search proposes trials one by one: the
-    user cannot fill a cell of such a study.
+    None where it would train none, as far as the study worked out when it last ended.
     """
-    if study.is_adaptive() or not any(finding.missing for finding in findings):
+    if not any(runs.trials for finding in findings for runs in finding.missing):
         return None
     words = ("--study", study.name, "--only-missing")
     return command("run", sweep_file(study), *words, home=study.paths.home)

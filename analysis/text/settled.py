@@ -28,15 +28,22 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
     assumed = ""
     if sensitivity.is_assumed:
         assumed = "; two budgets do not tell how fast gains fade, so that is assumed"
-    further_runs = ""
-    if sensitivity.unit and missing:
-        trials, budget, why = sum(runs.seeds for runs in missing), missing[0].budget, missing[0].why
+    further_runs, trials = "", num_trials(missing)
+    if sensitivity.unit and trials:
+        budget, why = missing[0].budget, missing[0].why
         runs_text = counted(trials, "further run")
         if budget is not None:
             at = budget_text(budget, sensitivity.unit, sensitivity.column)
             runs_text = f"{counted(trials, 'run')} of {at}{f'; {why}' * (why == SHORTER)}"
-        further_runs = " (hsweep run --only-missing trains " + runs_text + ")"
+        is_known = all(runs.trials is not None for runs in missing)
+        verb = "hsweep run --only-missing trains" if is_known else "what would tell:"
+        further_runs = f" ({verb} {runs_text})"
     return f"{_STARTS[sensitivity.verdict]}: {sensitivity.reason}{assumed}{further_runs}."
+
+
+def num_trials(missing: Sequence[Missing]) -> int:
+    """Return how many trials missing runs come to; where that is not known, how many runs."""
+    return sum(runs.seeds if runs.trials is None else runs.trials for runs in missing)
 
 
 def sensitivity_badge(badge: tuple[str, Tone], sensitivity: Sensitivity | None) -> tuple[str, Tone]:
@@ -74,8 +81,8 @@ def missing_table(missing: Sequence[Missing], sensitivity: Sensitivity | None) -
         (
             *(value_text(runs.at[axis]) if axis in runs.at else "" for axis in axes),
             *([f"{runs.budget or ''} {unit}".strip()] if has_budgets else []),
-            str(runs.seeds),
-            sentence(runs.why),
+            str(num_trials([runs])),
+            sentence(runs.why if runs.trials != 0 else f"{runs.why}; none of them can be trained"),
         )
         for runs in missing
     )

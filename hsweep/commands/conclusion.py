@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
-    from analysis.questions.base import Section
+    from analysis.questions.base import Count, Section
     from hsweep.record.study import StudyFolder
     from hsweep.record.tables import StudyTables
     from hsweep.running.outcome import Outcome
@@ -55,7 +55,7 @@ class Conclusion:
         for name in _MODULES:
             importlib.import_module(name)
 
-    def answer(self, study: "StudyFolder", outcome: "Outcome") -> None:
+    def answer(self, study: "StudyFolder", outcome: "Outcome", count: "Count") -> None:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
         with self._note_problem(study):
@@ -67,7 +67,7 @@ class Conclusion:
             self._tables = self._reading.enter_context(study.reading())
             runs = StudyRuns(study.manifest, self._tables)
             results = results_section(runs, self._console.width)
-            self._answer = answer_study(study, self._tables)
+            self._answer = answer_study(study, self._tables, count)
             write_json(study.paths.analysis, self._answer.to_json())
         _print_outcome(self._console, study, outcome, self._answer, results)
 

@@ -156,7 +156,7 @@ def _run_missing(
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
     from hsweep.commands.conclusion import Conclusion, conclude
-    from hsweep.design.question import Missing
+    from hsweep.design.question import ASKED, Missing
     from hsweep.running.change import missing
     from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
@@ -174,7 +174,7 @@ def _run_missing(
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
     if more_seeds:
-        runs = [Missing(at, more_seeds, "asked for") for at in chosen.points]
+        runs = [Missing(at, more_seeds, ASKED) for at in chosen.points]
     else:
         with study.journal() as journal:
             points = list(journal.points())

@@ -10,6 +10,8 @@ from hsweep.design.labels import listed
 from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
 
 Goal = Literal["min", "max"]
+ASKED: Final = "asked for"
+"""Why a run is missing that the user asked for."""
 Scale = Literal["error", "accuracy", "loss"]
 """How a metric is put on an axis: ``error`` as log10, ``accuracy`` as log10 of 1 - accuracy,
 ``loss`` (with an irreducible part) in nats, never as a logarithm."""
@@ -300,12 +302,20 @@ class Missing:
         why: what the answer lacks.
         budget: an amount other than the sweep's budget, to which ``seeds`` finished seeds are
             trained; None for runs with the sweep's budget.
+        trials: how many trials ``hsweep run --only-missing`` trains for it, of every budget and
+            setting, as the study worked out when it last ended; None where it has not.
     """
 
     at: Mapping[str, Any]
     seeds: int
     why: str
     budget: int | None = None
+    trials: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What these runs are called on record."""
+        return f"{self.label} seeds={self.seeds} budget={self.budget}"
 
     @property
     def label(self) -> str:

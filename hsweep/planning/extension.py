@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.domain import as_value
-from hsweep.design.question import Missing
+from hsweep.design.question import ASKED, Missing
 from hsweep.design.space import Point, recorded_point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
@@ -20,6 +20,7 @@ from hsweep.errors import UserError
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.rows import TrialRow
+from hsweep.record.summary import counts_in_words
 
 _TAKEN_UP: Final = {
     TrialStatus.RUNNING: "continued",
@@ -31,6 +32,7 @@ _TAKEN_UP: Final = {
 """Which recorded trials can become full-budget runs, first choice first. One that diverged cannot:
 the same seed would diverge again."""
 _ORDER: Final = list(_TAKEN_UP)
+_LOST: Final = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.TOO_LARGE)
 
 _Place: TypeAlias = tuple[Point, int, int]
 """The point, the replicate and the budget of a trial."""
@@ -90,13 +92,17 @@ class Extension:
 
 
 def plan_extension(
-    plan: Plan, recorded: Sequence[TrialRow], missing_runs: Iterable[Missing]
+    plan: Plan,
+    recorded: Sequence[TrialRow],
+    missing_runs: Iterable[Missing],
+    added: Collection[str] = (),
 ) -> Extension:
     """Find trials for the missing runs of every cell; UserError if the study's trials are proposed
     one by one, so that no cell can be filled.
 
     If a cell has several points (competing settings), each point gets that number of runs, so that
-    every cell has the same choice. ``plan`` holds earlier extensions, too.
+    every cell has the same choice. ``plan`` holds earlier extensions, too, whose trials are the
+    keys ``added``: a point of which some have come to nothing gets no more for the same reason.
     """
     if plan.is_adaptive:
         raise UserError(
@@ -118,24 +124,29 @@ def plan_extension(
             continue
         runs_of = _at_own_budget if missing.budget is None else _at_another_budget
         for point in points:
-            runs, problem = runs_of(missing, rows.get(point, []), plan.sweep)
+            here = rows.get(point, [])
+            runs, problem = runs_of(missing, here, plan.sweep)
+            futile = Counter(r.status for r in here if r.key in added and r.status in _LOST)
+            if futile and missing.why != ASKED:
+                runs, problem = [], f"of runs added before, {counts_in_words([*futile.items()])}"
             requests.append((missing, point, runs))
             problems += [f"{missing.label}: {problem}"] if problem else []
     planner = Planner(plan)
     places = [(point, seed, amount) for _, point, runs in requests for seed, amount, _ in runs]
     trials = _add_places(planner, places)
-    additions: list[tuple[Missing, Trial, str]] = []
+    additions: dict[str, tuple[Missing, Trial, str]] = {}
     for missing, point, runs in requests:
-        new_additions = [
-            (missing, trial, way)
+        planned = {
+            trial.key: (missing, trial, way)
             for seed, amount, way in runs
             if (trial := trials.get((point, seed, amount))) is not None
-        ]
-        additions += new_additions
-        if lost := len(runs) - len(new_additions):
+        }
+        for key, addition in planned.items():
+            additions.setdefault(key, addition)
+        if lost := len(runs) - len(planned):
             repeats = f"{lost} trials would repeat others of the study"
             problems.append(f"{missing.label}: {planner.skipped.get(point, repeats)}")
-    return Extension(planner.whole_plan(), tuple(additions), tuple(problems))
+    return Extension(planner.whole_plan(), tuple(additions.values()), tuple(problems))
 
 
 def carried_over(
@@ -255,6 +266,8 @@ def _at_another_budget(
             problems.append(f"seed {seed} at {budget} is {str(row.status).replace('_', ' ')}")
     if len(finished_seeds) < missing.seeds:
         problems.append(f"{missing.seeds - len(finished_seeds)} seeds have no finished trial")
+    if not (runs or problems):
+        problems.append(f"its seeds are trained to {budget} already")
     return runs, "; ".join(problems)
 
 

@@ -34,6 +34,9 @@ LEFT_OUT: Final = "left_out"
 """Name of the meta that holds which nodes got no trials in the last run, a line each."""
 RUNS: Final = "runs"
 """Name of the meta that holds how many trials a complete study will have started."""
+LACKING: Final = "lacking"
+"""Name of the meta that holds, for the runs that the answer lacked when the study last ended, how
+many trials they come to."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other character, so that names with a prefix are a range of the index."""
@@ -178,6 +181,11 @@ class JournalReader:
         runs = sum(counts.values()) - counts[TrialStatus.NOT_NEEDED]
         expected = self.meta(RUNS)
         return runs if expected is None else max(int(expected), runs - counts[TrialStatus.PLANNED])
+
+    def lacking(self) -> dict[str, int]:
+        """Return how many trials each of the runs comes to that the answer lacked when the study
+        last ended, by their names (see ``Missing``)."""
+        return dict(json.loads(self.meta(LACKING) or "{}"))
 
     def status_counts(self) -> dict[TrialStatus, int]:
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")

@@ -5,9 +5,9 @@ way: the sweep, with the runs that answers asked for, is planned and compared wi
 difference is shown before anything is recorded, and recorded as one line before anything trains.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -37,7 +37,7 @@ from hsweep.planning.prepare import (
 )
 from hsweep.planning.revision import Revision, compare, continuation_of, proposed_trials
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.journal_reader import JournalReader
+from hsweep.record.journal_reader import LACKING, JournalReader
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text
 from hsweep.record.study import StudyFolder, dated
@@ -97,7 +97,7 @@ class Change:
     def changes(self, study: StudyFolder) -> bool:
         return self.manifest is not study.manifest or self.revision.changes_trials
 
-    @contextmanager
+    @contextlib.contextmanager
     def recorded(self, home: Home) -> Iterator[tuple[StudyFolder, Journal]]:
         """Hold the study, a new one or the one that changes, with the change on record.
 
@@ -269,7 +269,8 @@ def missing(
     with study.journal() as journal:
         rows = journal.trials(orphaned=True)
     plan = change.prepared.plan
-    extension = plan_extension(plan, [row for row in rows if not row.orphaned], runs)
+    recorded = [row for row in rows if not row.orphaned]
+    extension = plan_extension(plan, recorded, runs, study.manifest.added_keys)
     if not extension.additions:
         return change, extension
     manifest = change.manifest
@@ -287,6 +288,31 @@ def missing(
         is_over=False,
     )
     return extended, extension
+
+
+class Lacking:
+    """Counts the trials that `missing` would add for the runs that an answer lacks, and notes the
+    counts for readers, who do not plan."""
+
+    def __init__(self, plan: Plan, added: Collection[str], journal: Journal) -> None:
+        self._plan, self._added, self._journal = plan, added, journal
+        self._counts: dict[str, int] = {}
+
+    def count(self, lacking: Sequence[Missing]) -> list[int]:
+        additions: Sequence[Any] = ()
+        # Where nothing more can be planned, nothing more is promised.
+        with contextlib.suppress(UserError):
+            rows = self._journal.trials()
+            additions = plan_extension(self._plan, rows, lacking, self._added).additions
+        counts = [sum(each is runs for each, *_ in additions) for runs in lacking]
+        self._counts |= {runs.name: number for runs, number in zip(lacking, counts, strict=True)}
+        return counts
+
+    def note(self) -> None:
+        """Put the counts on record; a record that cannot be written ends the run elsewhere."""
+        if self._counts != self._journal.lacking():
+            with contextlib.suppress(OSError):
+                self._journal.set_meta(LACKING, json.dumps(self._counts))
 
 
 def _compared(

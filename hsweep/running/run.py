@@ -24,6 +24,7 @@ from hsweep.coordination.recording import record_trials
 from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
+from hsweep.design.question import Missing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.garbage import collect_as_usual
@@ -39,7 +40,7 @@ from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
-from hsweep.running.change import Change
+from hsweep.running.change import Change, Lacking
 from hsweep.running.forecast import forecast, play_out, rehearsed, search_of
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
@@ -85,8 +86,11 @@ class Conclude(Protocol):
     def prepare(self) -> None:
         """Import the modules of the other methods; called in a thread while trials train."""
 
-    def answer(self, study: StudyFolder, outcome: Outcome) -> None:
-        """Find the answer and print it."""
+    def answer(
+        self, study: StudyFolder, outcome: Outcome, count: Callable[[Sequence[Missing]], list[int]]
+    ) -> None:
+        """Find the answer and print it; ``count`` tells how many trials can be trained for each of
+        the runs that it lacks."""
 
     def write(self, study: StudyFolder) -> Sequence[Path]:
         """Write the report with the answer; return the files for the study's tracked run."""
@@ -344,7 +348,9 @@ def _train(
             wall_seconds=time.monotonic() - start_time,
             num_runs=outlook.num_runs,
         )
-        conclude.answer(study, outcome)
+        lacking = Lacking(plan, study.manifest.added_keys, journal)
+        conclude.answer(study, outcome, lacking.count)
+        lacking.note()
         # The report links to the runs, so they should be there.
         for tracker in trackers:
             tracker.await_delivery(console, is_interrupted=was_interrupted)

@@ -114,7 +114,9 @@ def of_study(
         if study.unfinished:
             seeds_planned = int(runs.frame.groupby(roles["config"])["seed"].nunique().max())
         result = answer(runs, part.ladder, question, race, at, seeds_planned)
-        return replace(result, at={axis: str(value) for axis, value in at.items()})
+        missing = [replace(lacking, at={**at, **lacking.at}) for lacking in result.missing]
+        at = {axis: str(value) for axis, value in at.items()}
+        return replace(result, at=at, missing=study.counting(missing))
 
     result: LeanResult | LeanGroups
     if within is None or study.trials[within].nunique() < 2:

@@ -122,15 +122,17 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     if options is not None:
         study = _apply_options(study, options)
     within = study.question.get("within")
-    if within is None or study.trials[within].nunique() < 2:
-        return transition_finding(_study_answer(study, options))
 
-    def answer(part: StudyRuns, value: Any) -> TransitionResult:
+    def answer(part: StudyRuns, at: Mapping[str, Any]) -> TransitionResult:
         result = _study_answer(part, options)
-        missing = (replace(runs, at={within: value, **runs.at}) for runs in result.missing)
-        return replace(result, missing=tuple(missing))
+        missing = [replace(runs, at={**at, **runs.at}) for runs in result.missing]
+        return replace(result, missing=study.counting(missing))
 
-    groups = TransitionGroups(within, *study.by_value(within, answer))
+    if within is None or study.trials[within].nunique() < 2:
+        return transition_finding(answer(study, {}))
+
+    parts = study.by_value(within, lambda part, value: answer(part, {within: value}))
+    groups = TransitionGroups(within, *parts)
     sentences, tables = tuple(groups.sentences()), groups.tables()
     lacking = tuple(chain.from_iterable(result.missing for result in groups.found.values()))
     return Finding(TRANSITION, groups, sentences, groups.badge, tables, groups.charts, lacking)

@@ -24,7 +24,13 @@ from analysis.text.numbers import (
     y_size,
     y_unit,
 )
-from analysis.text.settled import budgets_table, missing_table, rounds_table, sensitivity_sentence
+from analysis.text.settled import (
+    budgets_table,
+    missing_table,
+    num_trials,
+    rounds_table,
+    sensitivity_sentence,
+)
 from analysis.text.tables import Table
 from hsweep.design.labels import listed
 
@@ -148,7 +154,7 @@ def _later_rise(result: TransitionResult) -> str:
 
 
 def _open(result: TransitionResult) -> list[str]:
-    trials = sum(runs.seeds for runs in result.missing)
+    trials = num_trials(result.missing)
     request = f"{trials} more full-budget runs would settle it." if trials else ""
     reason = result.reason.strip().rstrip(".")
     if not result.suggested:
