@@ -1,7 +1,9 @@
 """Commands of this tool as they are printed, to be pasted into a shell."""
 
 import contextlib
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -13,7 +15,15 @@ _RECORDED: Final[ContextVar[Sequence[str] | None]] = ContextVar("recorded", defa
 
 def command(name: str, *words: object, home: Path) -> str:
     """Return a command that works from any folder, its words quoted where a shell needs that."""
-    return shlex.join(["hsweep", name, *map(str, words), "--home", str(home)])
+    return shlex.join([program(), name, *map(str, words), "--home", str(home)])
+
+
+def program() -> str:
+    """Return how a shell starts this tool: by its name, or by its file where that name is another
+    program's or none's, as in an environment that is not activated."""
+    beside, found = Path(sys.executable).with_name("hsweep"), shutil.which("hsweep")
+    is_other = beside.exists() and not (found and os.path.samefile(found, beside))
+    return str(beside) if is_other else "hsweep"
 
 
 def running_command() -> list[str]:

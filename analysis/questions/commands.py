@@ -9,6 +9,7 @@ from typing import Any
 from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
+from hsweep.design.search import BY_ROUNDS
 from hsweep.record.study import StudyFolder
 
 
@@ -37,7 +38,7 @@ def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | No
     if manifest.preset != "quick":
         words += ["--preset", manifest.preset]
     for name, values in manifest.settings:
-        if name != "replicates":
+        if name not in ("replicates", "search"):
             words += ["--set", f"{name}={','.join(map(_value, values))}"]
     for name, limit in manifest.limits.items():
         if limit is not None:
@@ -50,6 +51,8 @@ def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | No
             axes = ",".join(f"{axis}={_value(value)}" for axis, value in point.items())
             words += ["--point", axes]
     seeds = max(shape.seeds for shape in runs)
+    # Exactly these runs: a search would choose among them by rules of its own.
+    words += ["--search", "grid"] * (manifest.search in BY_ROUNDS)
     words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
     words += ["--study", _free_name(study)]
     return command("run", *words, home=study.paths.home)

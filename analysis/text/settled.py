@@ -36,7 +36,7 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
             at = budget_text(budget, sensitivity.unit, sensitivity.column)
             runs_text = f"{counted(trials, 'run')} of {at}{f'; {why}' * (why == SHORTER)}"
         is_known = all(runs.trials is not None for runs in missing)
-        verb = "hsweep run --only-missing trains" if is_known else "what would tell:"
+        verb = "--only-missing trains" if is_known else "what would tell:"
         further_runs = f" ({verb} {runs_text})"
     return f"{_STARTS[sensitivity.verdict]}: {sensitivity.reason}{assumed}{further_runs}."
 

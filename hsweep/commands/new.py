@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from hsweep.command_line import program
 from hsweep.errors import UserError
 from hsweep.paths import check_study_name
 
@@ -54,7 +55,7 @@ def new(file: Path, kind: str | None) -> None:
         f"{names} {'are' if len(templates) > 1 else 'is'} written; try it, then make it yours:"
     )
     for command in ("plan", "run"):
-        click.echo(f"  {shlex.join(['hsweep', command, str(file)])}")
+        click.echo(f"  {shlex.join([program(), command, str(file)])}")
 
 
 def _refuse_present(file: Path) -> None:
