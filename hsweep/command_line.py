@@ -1,7 +1,6 @@
 """Commands of this tool as they are printed, to be pasted into a shell."""
 
 import contextlib
-import os
 import shlex
 import shutil
 import sys
@@ -22,7 +21,7 @@ def program() -> str:
     """Return how a shell starts this tool: by its name, or by its file where that name is another
     program's or none's, as in an environment that is not activated."""
     beside, found = Path(sys.executable).with_name("hsweep"), shutil.which("hsweep")
-    is_other = beside.exists() and not (found and os.path.samefile(found, beside))
+    is_other = beside.exists() and not (found and beside.samefile(found))
     return str(beside) if is_other else "hsweep"
 
 

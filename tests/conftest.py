@@ -1,5 +1,6 @@
 """How tests share out among processes, and the command line that many of them use."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,14 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Indices of studies whose homes a later test run has again lie elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HSWEEP_NODE_DIR", str(tmp_path_factory.mktemp("node")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def activated() -> Iterator[None]:
+    """A shell finds the program of these tests, so that commands are printed with its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
         yield
 
 

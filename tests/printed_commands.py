@@ -108,8 +108,9 @@ class Walk:
             answer = self.answer()
             shown = [*commands_in(printed), *commands_on(study.paths.report)]
             settle = [words for words in shown if "--only-missing" in words[2:]]
-            mine = [words for words in settle if words == shlex.split(answer.get("settle_command", ""))]
-            assert [*commands_of(answer)] == [words for words in commands_of(answer) if words in shown]
+            asked = shlex.split(answer.get("settle_command", ""))
+            mine = [words for words in settle if words == asked]
+            assert all(words in shown for words in commands_of(answer))
             for words in shown:
                 if words in settle or words[1] in SERVES or "TRIAL" in words:
                     continue

@@ -93,9 +93,7 @@ def recorded_point(
 def sweep_file(study: StudyFolder) -> Path:
     """Return the sweep file the study began with, or its copy if that has gone or changed."""
     copy = study.paths.sweep_source
-    original = Path(study.manifest.provenance.get("sweep_file") or copy)
-    if original.parent.resolve() != Path(study.manifest.sweep_folder or "").resolve():
-        return copy  # made of a notebook's cells, and gone when its run ends
+    original = study.origin() or copy
     try:
         is_same = original.read_text("utf-8") == copy.read_text("utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,5 +1,7 @@
 """``hsweep resume``."""
 
+import contextlib
+
 import click
 
 from hsweep.commands.options import (
@@ -11,6 +13,7 @@ from hsweep.commands.options import (
     study_argument,
 )
 from hsweep.commands.output import console_for
+from hsweep.errors import UserError
 from hsweep.options import HeadedCommand, options_of
 from hsweep.paths import Home
 from hsweep.running.options import RunOptions
@@ -30,7 +33,7 @@ def resume(
 ) -> None:
     """Go on with STUDY as it is on record: finished trials stay, the others continue from their
     checkpoints. `hsweep run` goes on with an edited sweep."""
-    from hsweep.terminal import print_step
+    from hsweep.terminal import print_step, warn
 
     # Before the imports, which take seconds.
     print_step(f"planning the trials of {study_name}")
@@ -38,6 +41,8 @@ def resume(
     from hsweep.planning.prepare import own_sweep
     from hsweep.record.study import StudyFolder
     from hsweep.running.change import resume as resume_study
+    from hsweep.running.manifests import sweep_source
+    from hsweep.running.outcome import mended_line
     from hsweep.running.start import start_early
     from hsweep.tracking.target import target_of
 
@@ -46,6 +51,13 @@ def resume(
 
         bring(storage, study_name, home)
     study = StudyFolder.open_to_run(home, study_name)
+    file = study.origin()
+    with contextlib.suppress(UserError):
+        if file is not None and sweep_source(file) != study.sweep_text():
+            warn(
+                f"{file} has changed since; the study's own copy is resumed. The study goes on "
+                f"with the file by: {mended_line(study)}"
+            )
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
     start_early(options, loaded.folder)

@@ -143,6 +143,14 @@ class StudyFolder:
         self.export()
         return self.paths.sweep_source
 
+    def origin(self) -> Path | None:
+        """Return the user's file that the study's sweep came from, as it is now; None where it has
+        gone, or there was none but the cells of a notebook."""
+        recorded = [self.manifest.provenance, *(e["provenance"] for e in self.manifest.revisions)]
+        file = Path(recorded[-1].get("sweep_file") or self.paths.sweep_source)
+        is_users = file.parent.resolve() == Path(self.manifest.sweep_folder or "").resolve()
+        return file if is_users and file.is_file() and file != self.paths.sweep_source else None
+
     def export(self, plan: Mapping[str, Any] | None = None) -> None:
         """Write the files that people read, and the plan if given, where they differ from the
         record; no command reads these files back."""

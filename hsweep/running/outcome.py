@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from hsweep.command_line import command
 from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
+from hsweep.options import option_words
 from hsweep.paths import Home
+from hsweep.planning.prepare import recorded_options
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import (
     SEARCH_END,
@@ -62,6 +64,16 @@ def resume_line(study: StudyFolder) -> str:
     return command("resume", study.name, home=study.paths.home)
 
 
+def mended_line(study: StudyFolder) -> str:
+    """Return how a study goes on with the user's file, which may be edited meanwhile, where a fault
+    may lie there: resuming takes the study's copy, and would repeat it."""
+    file = study.origin()
+    if file is None:
+        return resume_line(study)
+    words = option_words(recorded_options(study.manifest))
+    return command("run", file, "--study", study.name, *words, home=study.paths.home)
+
+
 def browse_line(target: TrackingTarget, home: Home, study_name: str) -> str:
     """Return how to look at a study's runs: a server's address, or the command for a store."""
     if target.is_server:
@@ -98,5 +110,6 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
     if not outcome.is_complete:
         state = "paused" if outcome.is_in_trouble else "ended early"
         why = f"{state}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
-        lines.append(f"{why}; go on by: {resume_line(study)}")
+        way = mended_line if outcome.is_in_trouble else resume_line
+        lines.append(f"{why}; go on by: {way(study)}")
     return lines

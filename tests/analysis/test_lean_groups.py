@@ -82,7 +82,13 @@ def compare(
     trials = pd.DataFrame({"budget": 150, "reason": "", "key": ""}, index=frame.index)
     trials = trials.assign(**{str(name): frame[name] for name in frame}).reset_index(drop=True)
     tables: Any = NoReports()
-    study = StudyRuns(manifest, tables, only=trials, is_listed=is_listed)
+    study = StudyRuns(
+        manifest,
+        tables,
+        only=trials,
+        is_listed=is_listed,
+        count=lambda missing: [lacking.seeds for lacking in missing],
+    )
     groups = of_study(study, options, ()).result
     assert isinstance(groups, LeanGroups)
     return groups

@@ -159,7 +159,7 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_is_trained_long
     assert finding.missing == result.missing
     titles = [section.title for section in finding.tables]
     assert titles[1:] == ["Answer at each budget", "Runs that would settle it"]
-    assert "hsweep run --only-missing trains" in " ".join(finding.sentences)
+    assert "what would tell:" in " ".join(finding.sentences)
     fixed = answer_frame(frame, can_be_extended=False)
     assert (sensitivity_of(fixed).verdict, fixed.missing) == (sensitivity_of(result).verdict, ())
     # What decides is trained on, and no further gain comes.
@@ -183,7 +183,7 @@ def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     assert {cell.budget for cell in result.missing} == {75}
     assert len(result.missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
     cheaper = "two budgets show how the answer moves with training, and a shorter one costs less"
-    trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
+    trains = f"what would tell: {len(frame)} runs of 75 epochs"
     assert transition_finding(result).sentences[-1].endswith(f"({trains}; {cheaper}).")
     assert answer_frame(frame, can_be_extended=False).missing == ()
 

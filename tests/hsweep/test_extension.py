@@ -140,9 +140,8 @@ class TestFromTheCommandLine:
         assert "commit" in json.dumps(extension["provenance"])
 
         # Answered, it is asked whether it would survive: by a second budget of every cell.
-        assert (
-            "(hsweep run --only-missing trains 15 runs of 4 epochs; two budgets show how"
-            in " ".join(result.output.split())
+        assert "(--only-missing trains 15 runs of 4 epochs; two budgets show how" in " ".join(
+            result.output.split()
         )
         again = hsweep(*run, "--only-missing")
         assert again.exit_code == 0

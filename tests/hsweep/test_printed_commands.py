@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from printed_commands import Walk, call
+from printed_commands import Walk, call, commands_in
 
 from hsweep.paths import Home
 
@@ -47,7 +47,7 @@ STUDIES = {
     "collapse": (FALLS, "", TRANSITION + "replicates=3"),
     "no collapse": (SMOOTH, "", TRANSITION + "replicates=3"),
     "suggested": (FALLS, "", TRANSITION),
-    "too few heads": (FALLS, '.where(lambda point: point.heads > 4)', TRANSITION + "replicates=3"),
+    "too few heads": (FALLS, ".where(lambda point: point.heads > 4)", TRANSITION + "replicates=3"),
 }
 
 
@@ -67,3 +67,26 @@ def test_each_command_that_a_study_prints_does_what_it_says(
     ran = call("run", study(tmp_path, case), "--study", "mine", "--home", home.root)
     assert ran.exit_code == 0, ran.output
     Walk(home, "mine").follow(ran.output)
+
+
+def test_a_mended_file_is_taken_by_the_command_that_a_failure_prints(
+    home: Home, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a folder's"
+    folder.mkdir()
+    file = folder / "my sweep.py"
+    text = study(folder, "suggested").read_text()
+    file.write_text(text.replace("budget, noise =", "raise KeyError\n    budget, noise ="))
+    how = "--study", "mine", "--seed", 3, "--set", "replicates=2", "--home", home.root
+    failed = call("run", file, *how, "--no-check")
+    assert failed.exit_code == 1, failed.output
+    (words,) = [words for words in commands_in(failed.output) if "--seed" in words]
+    assert words[:5] == ["hsweep", "run", str(file), "--study", "mine"]
+
+    file.write_text(text)
+    resumed = call("resume", "mine", "--home", home.root)
+    assert f"{file} has changed since" in resumed.output
+    assert words in commands_in(resumed.output)
+    mended = call(*words[1:])
+    assert mended.exit_code == 0, mended.output
+    assert set(Walk(home, "mine").statuses().values()) == {"finished"}
