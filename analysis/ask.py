@@ -24,7 +24,6 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
-from hsweep.options import item_text
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import StudyTables
 
@@ -123,7 +122,7 @@ def asked_in_python(name: str, given: Mapping[str, Any]) -> tuple[Kind, dict[str
         if option == "settings" and isinstance(value, Mapping):
             options[option] = [f"{field}={text}" for field, text in value.items()]
         elif isinstance(value, Mapping):
-            options[option] = item_text(value)
+            options[option] = ",".join(f"{axis}={one}" for axis, one in value.items())
         else:
             is_one = isinstance(value, str) and several[option]
             options[option] = [value] if is_one else value

@@ -155,9 +155,9 @@ def test_every_imported_library_is_declared() -> None:
 
 
 def test_one_installation_brings_all_that_shipped_sweeps_and_pages_import() -> None:
-    """But for two rare options, and for a callback that only users of lightning import."""
+    """But for two rare options, and for what only notebooks and users of lightning import."""
     core = map(Requirement, PROJECT["dependencies"])
-    assert undeclared(PACKAGES, core) == {"moocore", "lightning", "wandb"}
+    assert undeclared(PACKAGES, core) == {"IPython", "moocore", "lightning", "wandb"}
 
 
 def test_no_python_is_excluded_by_an_upper_bound() -> None:

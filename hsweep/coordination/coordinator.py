@@ -22,6 +22,7 @@ from hsweep.design.question import logarithmic_scale, outside_scale
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
+    Counting,
     Ended,
     Event,
     Report,
@@ -33,7 +34,7 @@ from hsweep.design.trial import (
 from hsweep.errors import FencedError
 from hsweep.record.final_report import FinalReport
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.journal_reader import LEFT_OUT
+from hsweep.record.journal_reader import LEFT_OUT, OFFSET
 from hsweep.record.summary import INTERRUPTED
 from hsweep.record.weights import WeightsKeeper
 from hsweep.secrets import redact
@@ -97,6 +98,7 @@ class Coordinator:
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(init=False)
     _final: dict[str, FinalReport] = field(default_factory=dict)
+    _unjudged: set[str] = field(default_factory=set)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _isolated: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -288,6 +290,7 @@ class Coordinator:
     def _begin(self, trial: Trial, reason: str) -> Assignment | None:
         """Begin an attempt of a trial; None if the record cannot hold that."""
         row, source = self.journal.rows[trial.key], self.table.start_of(trial.key)
+        self._unjudged.discard(row.key)
         begin = self.journal.begin_attempt
         if not self._record(row.key, lambda: begin(row.key, trial.origin, source, reason)):
             return None
@@ -309,6 +312,7 @@ class Coordinator:
             isolate=self.sweep.isolate or row.key in self._isolated,
             weights="" if self.keeper is None else self.keeper.folder.root,
             measures_training=self.sweep.train_metrics == "always",
+            offset=None if (offset := self.journal.meta(OFFSET)) is None else float(offset),
         )
 
     def label(self, trial: Trial) -> str:
@@ -365,6 +369,8 @@ class Coordinator:
                 return is_known or self._take_report(assignment.trial, row, event)
             if isinstance(event, Ended):
                 return self._take_end(assignment.trial, row)
+            if isinstance(event, Counting):
+                return self._take_counts(row.key, event.offset)
             message = redact(event.message)
             if isinstance(event, StorageFailure):
                 self._end_attempt(row, TrialStatus.PLANNED, message, is_next=True)
@@ -410,10 +416,12 @@ class Coordinator:
                 self._end_attempt(row, TrialStatus.PLANNED, reason, is_next=True)
                 return
             failures = row.failures + 1
-            is_over = is_final or failures > self.sweep.max_failures
+            if again := self._retries.repeats(row.key, reason, row.unit):
+                reason += again
+            is_over = bool(is_final or again) or failures > self.sweep.max_failures
             status = TrialStatus.FAILED if is_over else TrialStatus.PLANNED
             self._end_attempt(row, status, reason, failures=failures)
-            if pause := self._retries.reason_to_pause(row.key, reason, node):
+            if pause := self._retries.reason_to_pause(row.key, reason, row.unit, node):
                 self.request_stop(pause, is_trouble=True)
 
     def say(self, line: str) -> None:
@@ -465,7 +473,7 @@ class Coordinator:
             row.key, lambda: record(row.key, row.attempt, report, status, reason, counts)
         ):
             return False
-        self._retries.has_reported(row.key)
+        self._retries.has_reported(row.key, report.unit)
         if not row.continues:
             self.speeds.note(trial, report.wall_seconds, report.unit)
         self._notify(lambda observer: observer.reported(trial, report))
@@ -487,6 +495,14 @@ class Coordinator:
             self._release(trial.stratum)
         return False
 
+    def _take_counts(self, key: str, offset: float | None) -> bool:
+        """Note what the study's script counts from, for later trials; return whether its trial goes
+        on. One that could not be judged while it trained is not stopped early."""
+        self._unjudged.add(key)
+        if offset is None or self.journal.meta(OFFSET) is not None:
+            return True
+        return self._record(key, lambda: self.journal.set_meta(OFFSET, str(offset)))
+
     def _status_after(self, trial: Trial, report: Report) -> tuple[TrialStatus, str]:
         """Return the status that a report leads to, and the reason."""
         if report.diverged_at is not None:
@@ -496,6 +512,8 @@ class Coordinator:
         self._note_value(trial, report.unit, report.metrics)
         if report.is_last:
             return TrialStatus.FINISHED, ""
+        if trial.key in self._unjudged:
+            return TrialStatus.RUNNING, ""
         verdict = self._asha.verdict(trial, report.unit)
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason

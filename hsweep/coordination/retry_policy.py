@@ -19,7 +19,8 @@ _MAX_LOST: Final = 5
 
 _REASON_LENGTH: Final = 8_000
 _SAME_FAILURES: Final = 3
-"""How many trials fail alike, before any reports, until that is taken for the study's fault."""
+"""How many trials fail alike, where none has got further, until that is taken for the study's
+fault."""
 
 
 @dataclass(slots=True)
@@ -27,27 +28,38 @@ class RetryPolicy:
     """The failures of one run of a study that decide about further attempts."""
 
     _lost: Counter[str] = field(default_factory=Counter)
-    _alike: dict[str, set[tuple[str, str]]] | None = field(default_factory=dict)
+    _alike: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    _failed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _furthest: int = 0
 
-    def has_reported(self, key: str) -> None:
-        """Note that a trial has reported: the study works, so a later failure is the trial's
-        own."""
+    def has_reported(self, key: str, unit: int) -> None:
+        """Note that a trial has reported: the study works up to there, so a failure before that
+        unit is the trial's own."""
         self._lost.pop(key, None)
-        self._alike = None
+        if unit > self._furthest:
+            self._furthest = unit
+            self._alike.clear()
 
     def is_bad_luck(self, key: str) -> bool:
         """Note that a trial lost its worker, and return whether the attempt is forgiven."""
         self._lost[key] += 1
         return self._lost[key] <= _MAX_LOST
 
-    def reason_to_pause(self, key: str, reason: str, node: str = "") -> str:
-        """Note a trial's failure, and the node if there are others; return why the study should
-        pause, empty if it should not.
+    def repeats(self, key: str, reason: str, unit: int) -> str:
+        """Note a trial's failure after a unit; return a line that says so if it is the same at the
+        same place as in the attempt before, which another attempt would not change."""
+        before = self._failed.get(key)
+        self._failed[key] = now = first_line(reason), unit
+        return "\nfailed twice alike, and is not tried again" * (now == before)
 
-        A missing module or data set is no trial's fault, nor one node's, and going on would use up
-        every trial's attempts.
+    def reason_to_pause(self, key: str, reason: str, unit: int, node: str = "") -> str:
+        """Note a trial's failure after a unit, and the node if there are others; return why the
+        study should pause, empty if it should not.
+
+        A missing module, or a rate that is undefined at some step, is no trial's fault, nor one
+        node's, and going on would use up every trial's attempts.
         """
-        if self._alike is None:
+        if unit < self._furthest:
             return ""
         cause = first_line(reason) or "unknown"
         alike = self._alike.setdefault(cause, set())
@@ -55,9 +67,10 @@ class RetryPolicy:
         keys, nodes = ({pair[i] for pair in alike} for i in (0, 1))
         if len(keys) < _SAME_FAILURES or ("" not in nodes and len(nodes) == 1):
             return ""
+        where = f"after unit {unit}, and none got further" if unit else "before any has reported"
         return (
-            f"the first {len(keys)} trials failed in the same way ({cause}); mend that, and "
-            "let trials that have used up their attempts try again with --retry-failed"
+            f"{len(keys)} trials failed in the same way ({cause}) {where}; mend that, and let "
+            "trials that have used up their attempts try again with --retry-failed"
         )
 
 

@@ -7,11 +7,12 @@ are read in the order of their names, numbers in them by size.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, Literal, TypedDict, Unpack
 
+from hsweep.design.budget import BudgetUnit
 from hsweep.errors import UserError, is_number, shown, unknown_name
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 
@@ -20,8 +21,11 @@ class Options(TypedDict, total=False):
     """The options of every source.
 
     Attributes:
-        unit: the key of the value that counts the budget, by default "epoch".
-        offset: number that is added to that value: 1 for a script that counts from 0.
+        unit: the key of the value that counts the budget; by default the one that a row has of
+            ``COUNTERS``.
+        offset: number that is added to that value: 1 for a script that counts from 0. By default
+            the rows tell: a script with a row of unit 0 that ends by itself one unit before the
+            budget counts from 0; in any other, that row was measured before training.
         per_unit: how many of the script's counts make one unit of the budget: 500 where it
             counts steps, the budget is in epochs and an epoch has 500 steps.
         metrics: other names for metrics, ``{"val_acc": "top1"}``: the script's name, then ours. A
@@ -29,12 +33,21 @@ class Options(TypedDict, total=False):
     """
 
     unit: str | None
-    offset: float
+    offset: float | None
     per_unit: float
     metrics: Mapping[str, str]
 
 
 Kind = Literal["stdout", "json_lines", "csv_file", "tensorboard", "trainer_state"]
+
+STEP: Final = "step"
+"""The key of the step that TensorBoard's scalars have."""
+COUNTERS: Final[Mapping[BudgetUnit, tuple[str, ...]]] = {
+    "epochs": ("epoch",),
+    "steps": (STEP, "iter"),
+    "seconds": ("seconds",),
+}
+"""The keys that count a budget of each unit where ``unit`` names none, first choice first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class MetricSource:
             rows of values, a folder with TensorBoard's event files, or the output folder of Hugging
             Face's Trainer.
         where: a pattern for lines, or the path of files or of a folder.
-        unit: None for what the source itself counts by (TensorBoard's steps).
+        unit: None for what the budget counts, and of TensorBoard's files for their steps.
 
     Raises:
         UserError: an option that cannot be used.
@@ -54,13 +67,13 @@ class MetricSource:
 
     kind: Kind
     where: str
-    unit: str | None = "epoch"
-    offset: float = 0
+    unit: str | None = None
+    offset: float | None = None
     per_unit: float = 1
     metrics: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        if not is_number(self.offset):
+        if self.offset is not None and not is_number(self.offset):
             raise UserError(f"offset is a finite number, not {shown(self.offset)}")
         if not (is_number(self.per_unit) and self.per_unit > 0):
             raise UserError(
@@ -73,8 +86,6 @@ class MetricSource:
                 f"metrics gives two of the script's metrics one name: {dict(self.metrics)}; give "
                 "each a name of its own"
             )
-        if self.unit in dict(self.metrics):
-            raise UserError(f"{shown(self.unit)} counts the budget, so metrics cannot rename it")
         if self.kind == "stdout":
             self._check_pattern()
         else:
@@ -87,12 +98,32 @@ class MetricSource:
             raise UserError(
                 f"a pattern for lines is a regular expression; {shown(self.where)} is none: {error}"
             ) from None
-        if self.unit not in groups or len(groups) < 2:
-            raise UserError(
-                "a pattern for lines names what it finds, the unit of the budget and a metric at "
-                rf"least, as in (?P<{self.unit}>\d+); {shown(self.where)} names "
-                f"{', '.join(groups) or 'nothing'} (the unit is unit={self.unit!r})"
-            )
+        counters = [name for unit in COUNTERS for name in self.counters(unit)]
+        if len(groups) < 2 or not groups.keys() & set(counters):
+            raise self._no_unit(counters)
+
+    def _no_unit(self, counters: Sequence[str]) -> UserError:
+        groups = ", ".join(re.compile(self.where).groupindex) or "nothing"
+        name = "" if self.unit else " (unit= says another name)"
+        return UserError(
+            "a pattern for lines names what it finds, a metric and what counts the budget at "
+            rf"least, as in (?P<{counters[0]}>\d+){name}; {shown(self.where)} names {groups}"
+        )
+
+    def counters(self, unit: BudgetUnit) -> tuple[str, ...]:
+        """Return the keys that may count a budget of a unit, first choice first."""
+        if self.unit is None and self.kind == "tensorboard":
+            return (STEP,)
+        return COUNTERS[unit] if self.unit is None else (self.unit,)
+
+    def check_unit(self, unit: BudgetUnit) -> None:
+        """Raise UserError if nothing can count a budget of a unit."""
+        counters = self.counters(unit)
+        if renamed := [name for name in counters if name in dict(self.metrics)]:
+            raise UserError(f"{shown(renamed[0])} counts the budget, so metrics cannot rename it")
+        is_pattern = self.kind == "stdout"
+        if is_pattern and not re.compile(self.where).groupindex.keys() & set(counters):
+            raise self._no_unit(counters)
 
     def _check_path(self) -> None:
         path = PurePath(self.where)
@@ -116,7 +147,7 @@ class MetricSource:
     def row_unit(self, count: float) -> tuple[int, bool]:
         """Return the budget unit that one of the script's counts belongs to, and whether the count
         ends that unit."""
-        exact = (count + self.offset) / self.per_unit
+        exact = (count + (self.offset or 0)) / self.per_unit
         nearest = round(exact)
         is_end = math.isclose(exact, nearest, rel_tol=1e-9, abs_tol=1e-6)
         return (nearest if is_end else math.ceil(exact)), is_end
@@ -158,13 +189,12 @@ def tensorboard(folder: str, **options: Unpack[Options]) -> MetricSource:
     The step counts the budget unless ``unit`` names a tag. A writer may hold values back for up to
     two minutes (``flush_secs``), which delays early stopping.
     """
-    return MetricSource("tensorboard", folder, **{"unit": None, **_options(options)})
+    return MetricSource("tensorboard", folder, **_options(options))
 
 
 def trainer_state(folder: str = ".", **options: Unpack[Options]) -> MetricSource:
     """Metrics from the ``trainer_state.json`` that Hugging Face's Trainer writes into its output
-    folder's ``checkpoint-*`` folders, whenever it saves one; ``unit`` is ``"epoch"`` or
-    ``"step"``."""
+    folder's ``checkpoint-*`` folders, whenever it saves one; it has ``epoch`` and ``step``."""
     return MetricSource("trainer_state", folder, **_options(options))
 
 

@@ -342,6 +342,8 @@ class Sweep:
                 'another report; leave keep="none", or final="last"'
             )
         self.user_training()
+        if isinstance(self.train, Command):
+            self.train.metrics.check_unit(self.budget.unit)
 
     def user_training(self) -> UserTraining:
         """Return the user's training as a task; UserError if ``train`` is neither a function nor a

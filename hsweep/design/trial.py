@@ -224,6 +224,7 @@ class Assignment:
         isolate: this trial is its process's first and last.
         weights: URI or path of the folder for final weights; empty where none are kept.
         measures_training: whether metrics of training examples are measured at every report.
+        offset: what an earlier trial's script was found to count from; see ``Counting``.
     """
 
     trial: Trial
@@ -242,6 +243,7 @@ class Assignment:
     isolate: bool = False
     weights: str = ""
     measures_training: bool = False
+    offset: float | None = None
 
     @property
     def resources(self) -> Resources:
@@ -345,7 +347,18 @@ class Ended:
     """A user's training has ended by itself after its last report, before its budget."""
 
 
-Event = Report | OutOfMemory | StorageFailure | Ended
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A script counts its budget from 0 or from 1.
+
+    Attributes:
+        offset: what is added to its counts; None while it trains on and its rows do not show it.
+    """
+
+    offset: float | None
+
+
+Event = Report | OutOfMemory | StorageFailure | Ended | Counting
 """A message of a trial in training to its driver."""
 
 

@@ -127,7 +127,7 @@ class Roster:
         reasons = dict(self._unfit)
         for node, failures in list(self._failed.items()):
             own = [error for key, error in [*failures.items()] if len(self.failed_on[key]) == 1]
-            if len(own) >= _MOST_FAILURES:
+            if len(own) >= _MOST_FAILURES and len(self.nodes) > 1:
                 reasons[node] = f"failed {len(own)} trials in a row (the last: {own[-1]})"
         return {node: reason for node, reason in reasons.items() if node in self.nodes}
 

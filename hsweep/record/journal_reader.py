@@ -32,6 +32,9 @@ TRAINED_WITH: Final = "trained_with"
 
 LEFT_OUT: Final = "left_out"
 """Name of the meta that holds which nodes got no trials in the last run, a line each."""
+OFFSET: Final = "offset"
+"""Name of the meta that holds what is added to the counts of the study's script, where its rows
+have told."""
 RUNS: Final = "runs"
 """Name of the meta that holds how many trials a complete study will have started."""
 LACKING: Final = "lacking"

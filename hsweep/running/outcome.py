@@ -8,7 +8,6 @@ from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.options import option_words
 from hsweep.paths import Home
-from hsweep.planning.prepare import recorded_options
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import (
     SEARCH_END,
@@ -70,6 +69,8 @@ def mended_line(study: StudyFolder) -> str:
     file = study.origin()
     if file is None:
         return resume_line(study)
+    from hsweep.planning.prepare import recorded_options  # slow to import
+
     words = option_words(recorded_options(study.manifest))
     return command("run", file, "--study", study.name, *words, home=study.paths.home)
 

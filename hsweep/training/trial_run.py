@@ -25,7 +25,7 @@ from torch import Tensor
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.function_model import model_name
 from hsweep.design.sweep import RESERVED_AXES
-from hsweep.design.trial import Assignment, Ended, Report
+from hsweep.design.trial import Assignment, Counting, Ended, Report
 from hsweep.errors import FinalError, RefusedReportError, UserError, nearest, shown
 from hsweep.paths import WEIGHTS_HEADER, trial_folder, weights_file
 from hsweep.reporting import NUM_PARAMS
@@ -179,6 +179,11 @@ class TrialRun:
         with self._remembering_refusal():
             self.check_ranks(ENDS)
             self.end_by_itself()
+
+    def tell_counts(self, offset: float | None) -> bool:
+        """Tell the channel what a script counts from, None while its rows do not show it; return
+        whether the trial goes on."""
+        return self._channel.put(Counting(offset))
 
     def end_by_itself(self) -> None:
         """Tell the channel that the training has ended after its last report, unless that was the

@@ -290,7 +290,7 @@ def _child(root: Path, request: dict[str, Any]) -> int:
         _replace(Tracker, _Untracked)
     if not request["concludes"]:
         conclusion = hsweep.commands.conclusion.Conclusion
-        conclusion.answer = lambda self, study, outcome: None  # type: ignore[method-assign]
+        conclusion.answer = lambda self, study, outcome, count: None  # type: ignore[method-assign]
         conclusion.write = lambda self, study: []  # type: ignore[method-assign]
     arguments = [str(argument) for argument in request["arguments"]]
     sys.argv = ["hsweep", *arguments]

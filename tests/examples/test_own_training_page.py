@@ -13,7 +13,7 @@ from hsweep.design import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "own-training.md").read_text("utf-8")
-FUNCTION, _, SCRIPT, TRAINER, LIGHTNING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FUNCTION, *_, SCRIPT, TRAINER, LIGHTNING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TRAIN_PY = """
 import sys
 for epoch in (1, 2, 3):

@@ -149,7 +149,7 @@ def test_an_edited_space_is_raced_anew_with_what_has_been_trained(
     assert hsweep("run", file, *how).exit_code == 0
     before = trained(home, "edited")
     # The shape that was chosen is gone, so dearer ones are asked for that were not needed.
-    ended = hsweep("run", file, *how, "--set", "depth=2,3")
+    ended = hsweep("run", file, *how, "--set", "depth=2,3", "--yes")
     assert ended.exit_code == 0, ended.output
     answer = answer_of(home, "edited")
     assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=2")

@@ -234,7 +234,7 @@ def test_a_sweep_that_its_cells_would_not_make_again_is_refused(notebook: Kernel
 def test_a_study_is_asked_further_questions(notebook: Kernel, study: Study) -> None:
     front = study.analyze("pareto", cost="num_params")
     assert front.to_json()["kind"] == "pareto"
-    lean = study.analyze("lean", margin=0.2, baseline={"width": 2}, settings={"alpha": 0.1})
+    lean = study.analyze("lean", margin=0.2, baseline={"width": 8}, settings={"alpha": 0.1})
     assert lean.to_json()["settings"]["alpha"] == 0.1
     for given, message in (
         (("paretto", {}), "Did you mean 'pareto'"),

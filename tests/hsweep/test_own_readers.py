@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hsweep.design.budget import Budget, epochs, steps
 from hsweep.design.sources import (
     MetricSource,
     csv_file,
@@ -30,8 +31,16 @@ ROOT = Path(__file__).parents[2]
 EPOCHS = stdout(r"epoch (?P<epoch>\d+).*top1 (?P<top1>[\w.]+)")
 
 
-def reader(source: MetricSource, folder: Path, *needed: str, after: int = 0) -> Reader:
-    return Reader(source, folder, needed or ("top1",), after)
+def reader(
+    source: MetricSource,
+    folder: Path,
+    *needed: str,
+    budget: Budget | None = None,
+    after: int = 0,
+    offset: float | None = None,
+) -> Reader:
+    budget = budget or (steps(100) if source.unit == "step" else epochs(100))
+    return Reader(source, folder, needed or ("top1",), budget, after, offset)
 
 
 def append(path: Path, text: str) -> None:
@@ -169,11 +178,27 @@ class TestAFileOfLines:
     def test_may_count_from_zero(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
-        append(tmp_path / path, start + text(epoch=0, top1=0.5))
-        with pytest.raises(UserError, match="count from 1, and epoch is 0; say offset=1"):
-            reader(source, tmp_path).poll()
-        from_zero = replace(source, offset=1)
-        assert reader(from_zero, tmp_path).poll() == [(1, {"top1": 0.5})]
+        """Its rows tell at the end of a script that has written them all; a source, and a study
+        that knows, tell at once."""
+        for epoch in range(3):
+            append(tmp_path / path, start * (epoch == 0) + text(epoch=epoch, top1=epoch / 8))
+        values = [{"top1": 0.0}, {"top1": 0.125}, {"top1": 0.25}]
+        from_0, from_1 = list(enumerate(values, 1)), list(enumerate(values[1:], 1))
+        for amount, found in ((3, from_0), (2, from_1), (9, from_1)):
+            read = reader(source, tmp_path, budget=epochs(amount))
+            units = read.poll()
+            assert read.is_undecided == (amount != 2)
+            assert units + read.last_units() == found
+            assert read.decided == (amount == 3)
+        killed = reader(source, tmp_path, budget=epochs(3))
+        assert (killed.poll(), killed.last_units(killed=True), killed.decided) == ([], [], None)
+        for read in (
+            reader(replace(source, offset=1), tmp_path),
+            reader(source, tmp_path, offset=1),
+        ):
+            assert read.poll() + read.last_units() == from_0
+        told = reader(source, tmp_path, budget=epochs(3), offset=0)
+        assert told.poll() + told.last_units() == from_1
 
     def test_may_call_metrics_otherwise_and_diverge(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
@@ -352,7 +377,7 @@ def test_an_event_file_may_end_in_the_middle_of_an_event(tmp_path: Path) -> None
     [
         (lambda: stdout("(?P<epoch>"), "is a regular expression"),
         (lambda: stdout(r"(?P<top1>\d+)"), "names top1"),
-        (lambda: stdout(r"(?P<epoch>\d+)"), "and a metric at least"),
+        (lambda: stdout(r"(?P<epoch>\d+)"), "a metric and what counts"),
         (lambda: json_lines("/tmp/log"), "path in the trial's folder"),
         (lambda: csv_file("../log"), "path in the trial's folder"),
         (lambda: csv_file("log", offset=math.nan), "offset is a finite number"),
@@ -360,7 +385,8 @@ def test_an_event_file_may_end_in_the_middle_of_an_event(tmp_path: Path) -> None
         (lambda: csv_file("log", ofset=1), "unknown option 'ofset'.*'offset'"),  # type: ignore[call-arg]
         (lambda: reports(metrics=["top1"]), "maps the script's names"),  # type: ignore[arg-type]
         (lambda: reports(metrics={"a": "b", "c": "b"}), "two of the script's metrics one name"),
-        (lambda: reports(metrics={"epoch": "b"}), "counts the budget"),
+        (lambda: reports(metrics={"epoch": "b"}).check_unit("epochs"), "counts the budget"),
+        (lambda: stdout(r"(?P<epoch>\d+) (?P<a>.*)").check_unit("steps"), r"\(\?P<step>"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused(

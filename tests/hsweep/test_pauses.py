@@ -37,8 +37,8 @@ def test_a_fault_that_all_trials_share_pauses_the_study_and_resume_goes_on(
     paused = hsweep("run", path, "--study", "mine", "--runner", "inline")
     assert paused.exit_code == 1, paused.output
     shown = " ".join(paused.stdout.split())
-    assert "paused: the first 3 trials failed in the same way (RuntimeError: raised on" in shown
-    assert f"hsweep resume mine --home {home.root}" in shown
+    assert "paused: 3 trials failed in the same way (RuntimeError: raised on" in shown
+    assert f"hsweep run {path} --study mine --preset quick --home {home.root}" in shown
     study = home.study("mine").root
     assert set(statuses(study).values()) == {"planned"}
     resumed = hsweep("resume", "mine", "--runner", "inline")

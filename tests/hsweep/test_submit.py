@@ -158,7 +158,7 @@ def test_a_job_that_comes_back_goes_on_with_the_study_on_record(place: Place) ->
         (["--time", "00:02:59"], "60 s earlier; give at least 3 minutes"),
         (["--array=1-4"], "--array=1-4 makes several jobs of one study"),
         (["--", "-a", "1-4"], "let further nodes join it by `sbatch --array"),
-        (["--study", "mine", "--array=2"], "--wrap 'hsweep join mine --home /"),
+        (["--study", "mine", "--array=2"], "hsweep join mine --home /"),
         (["--export=ALL,HF_TOKEN=abc"], "got '--export=ALL,HF_TOKEN=***'. Export it before"),
         (["--address", "head:1"], "leave out the address head:1"),
         (["--set", "depth=3"], "depth"),

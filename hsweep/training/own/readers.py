@@ -6,18 +6,23 @@ the files are read. Values at counts between two units belong to the later one, 
 once its end or a later unit was written, or the script has ended. Units without what is needed (a
 script may evaluate every fifth epoch) are passed over. The number of parameters may stand in a row
 of its own, without a unit.
+
+A row of unit 0 was measured before training, or the script counts from 0. That shows at its end,
+and units are held back until then, unless the source or an earlier trial's script says it.
 """
 
 import contextlib
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from hsweep.design.budget import Budget
 from hsweep.design.sources import MetricSource
 from hsweep.errors import RefusedReportError, UserError, shown
 from hsweep.reporting import NUM_PARAMS
-from hsweep.training.own.rows import STEP, Row, rows_of
+from hsweep.training.own.rows import Row, rows_of
 
 _MAX_WAITING: Final = 10_000
 """The most units that are kept while they lack a metric: a script may log every step and evaluate
@@ -35,18 +40,35 @@ class Reader:
 
     Args:
         needed: metrics that a complete unit has, besides those that the source names.
+        budget: of the script.
         after: the last unit read by an earlier reader; only later units are returned.
+        offset: what an earlier trial's script was found to count from, as the source's ``offset``.
+
+    Attributes:
+        latest: the last unit that the script has begun.
+        is_undecided: units are held back.
+        decided: the offset that the script's rows have told; None where they told nothing.
     """
 
     def __init__(
-        self, source: MetricSource, folder: Path, needed: Collection[str], after: int = 0
+        self,
+        source: MetricSource,
+        folder: Path,
+        needed: Collection[str],
+        budget: Budget,
+        after: int = 0,
+        offset: float | None = None,
     ) -> None:
-        self._source, self._rows = source, rows_of(source, folder)
-        self._key = source.unit or STEP
+        if source.offset is None and offset is not None:
+            source = replace(source, offset=offset)
+        self._counters = source.counters(budget.unit)
+        self._source, self._rows = source, rows_of(source, folder, self._counters)
+        self._amount = budget.amount
+        self.is_undecided, self.decided = False, offset
         self._names = dict(source.metrics)
         self._needed = frozenset({*needed, *self._names.values()} - {NUM_PARAMS})
         self._first = self._after = after
-        self._latest = 0
+        self.latest = -1
         self._waiting: dict[int, dict[str, float]] = {}
         self._complete: set[int] = set()
         self._ended: set[int] = set()
@@ -74,11 +96,13 @@ class Reader:
             UserError: as ``poll``, or no unit was complete; the message names the metrics written.
         """
         units = [unit for row in self._rows(not killed) for unit in self._take(row)]
-        self._latest += 1
+        if self.is_undecided and not killed:
+            units += self._decide(self.latest == self._amount - 1)
+        self.latest += 1
         units += self._deliver()
         if self._after == self._first == 0 and not killed:
             raise RefusedReportError(
-                f"the script ended without a report: it needs {self._key} and "
+                f"the script ended without a report: it needs {' or '.join(self._counters)} and "
                 f"{', '.join(sorted(self._needed))}, and what was written in "
                 f"{shown(self._source.files)} in the trial's folder is "
                 f"{', '.join(self._keys) or 'nothing of the kind'}; say unit= for what counts the "
@@ -87,19 +111,17 @@ class Reader:
         return units
 
     def _take(self, row: Row) -> list[Unit]:
-        place, values = row
+        _, values = row
         self._keys.update(dict.fromkeys(values))
-        count = self._number(row, self._key)
+        counts = (self._number(row, key) for key in self._counters)
+        count = next((count for count in counts if count is not None), None)
         self._once |= self._metrics(row, self._of_once)
         if count is None:
             return []
         unit, is_end = self._source.row_unit(count)
-        if unit < 1:
-            raise UserError(
-                f"{place}: units of the budget count from 1, and {self._key} is {count:g}"
-                + ("; say offset=1 if the script counts from 0" if self._source.offset == 0 else "")
-            )
-        if unit <= self._after:
+        if self._source.offset is None and self.latest < 0 == self._after:
+            self.is_undecided = unit == 0 and self._source.per_unit == 1
+        if unit <= self._after and not (self.is_undecided and unit == 0):
             return []
         metrics = self._waiting.setdefault(unit, {})
         metrics.update(self._metrics(row, values))
@@ -107,15 +129,32 @@ class Reader:
             self._complete.add(unit)
         if is_end:
             self._ended.add(unit)
-        self._latest = max(self._latest, unit)
+        self.latest = max(self.latest, unit)
         if len(self._waiting) > _MAX_WAITING:
-            self._forget(next(iter(self._waiting)))
+            self._forget(next((u for u in self._waiting if u not in self._complete), unit))
+        return (
+            self._decide(False) if self.is_undecided and unit >= self._amount else self._deliver()
+        )
+
+    def _decide(self, from_0: bool) -> list[Unit]:
+        """Note what the script counts from; return the units that were held back for that."""
+        self.is_undecided, self.decided = False, float(from_0)
+        self._source = replace(self._source, offset=self.decided)
+        self.latest += from_0
+        self._waiting = {unit + from_0: metrics for unit, metrics in self._waiting.items()}
+        for units in (self._complete, self._ended):
+            moved = {unit + from_0 for unit in units} - {0}
+            units.clear()
+            units.update(moved)
+        self._waiting.pop(0, None)
         return self._deliver()
 
     def _deliver(self) -> list[Unit]:
-        units = []
+        units: list[Unit] = []
+        if self.is_undecided:
+            return units
         for unit in sorted(self._complete):
-            if unit in self._ended or unit < self._latest:
+            if unit in self._ended or unit < self.latest:
                 units.append((unit, {**self._once, **self._waiting[unit]}))
                 self._after = unit
                 for earlier in [other for other in self._waiting if other <= unit]:
@@ -131,7 +170,7 @@ class Reader:
         metrics = {}
         for key in keys:
             is_other = key not in self._names and key in self._names.values()
-            if key != self._key and not is_other:
+            if key not in self._counters and not is_other:
                 name = self._names.get(key, key)
                 value = self._number(row, key, is_needed=name in self._needed)
                 if value is not None:
@@ -150,7 +189,7 @@ class Reader:
         if isinstance(value, int | float | str) and not isinstance(value, bool):
             with contextlib.suppress(ValueError, OverflowError):
                 number = float(value)
-        is_unit = key == self._key
+        is_unit = key in self._counters
         if number is None and not is_needed:
             return None
         if number is None or (is_unit and not abs(number) < float("inf")):

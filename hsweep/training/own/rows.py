@@ -10,11 +10,11 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from hsweep.design.sources import TRAINER_STATE_FILE, MetricSource
+from hsweep.design.sources import STEP, TRAINER_STATE_FILE, MetricSource
 from hsweep.errors import UserError, format_error, shown
 
 Row = tuple[str, Mapping[str, object]]
@@ -31,9 +31,6 @@ in ``Rows``."""
 Parse = Callable[[str, int, bytes], Iterator[Mapping[str, object]]]
 """Yields the values of a record; the arguments are where it is, its number in the file and its
 content, which is empty at the end of a file that a script has left."""
-
-STEP: Final = "step"
-"""The key of the step that TensorBoard's scalars have."""
 
 _HEADER: Final = struct.Struct("<QI")
 """The header of a record in an event file (the TFRecord format): the number of bytes of its
@@ -57,8 +54,9 @@ _EDGE_BYTES: Final = 256
 has written the file anew."""
 
 
-def rows_of(source: MetricSource, folder: Path) -> Rows:
-    """Return the rows that a source has, or will have, in a trial's folder."""
+def rows_of(source: MetricSource, folder: Path, counters: Sequence[str]) -> Rows:
+    """Return the rows that a source has, or will have, in a trial's folder; ``counters`` are the
+    keys that may count the budget."""
     if source.kind == "trainer_state":
         return _trainer_rows(folder / source.where)
     if source.kind == "tensorboard":
@@ -66,8 +64,8 @@ def rows_of(source: MetricSource, folder: Path) -> Rows:
         return _file_rows(folder, pattern, "event", _read_event, lambda: _event_parser(source.unit))
     read = _read_view if source.kind == "stdout" else _read_line
     parsers = {
-        "csv_file": lambda: _csv_parser(source.unit),
-        "stdout": lambda: _pattern_parser(source),
+        "csv_file": lambda: _csv_parser(counters),
+        "stdout": lambda: _pattern_parser(source.where, counters),
     }
     parser = parsers.get(source.kind, lambda: _parse_json)
     return _file_rows(folder, source.files, "line", read, parser)
@@ -173,20 +171,21 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _pattern_parser(source: MetricSource) -> Parse:
+def _pattern_parser(where: str, counters: Sequence[str]) -> Parse:
     """Return a parser that yields every match; in a line that is written over, the last of a unit.
 
     A progress bar writes the values of a unit many times, and only the last are final: they are
     held back until the line shows another unit, or ends.
     """
-    pattern, unit = re.compile(source.where), str(source.unit)
+    pattern = re.compile(where)
+    counters = [name for name in counters if name in pattern.groupindex]
     held: dict[str, Any] = {}
 
     def parse(_place: str, _number: int, view: bytes) -> Iterator[Mapping[str, object]]:
         nonlocal held
         for match in pattern.finditer(_ESCAPES.sub("", _text(view))):
             values = match.groupdict()
-            if held and held[unit] != values[unit]:
+            if held and any(held[name] != values[name] for name in counters):
                 yield held
             held = values
         if held and not view.endswith(b"\r"):
@@ -209,7 +208,7 @@ def _parse_json(place: str, _number: int, line: bytes) -> Iterator[Mapping[str, 
     yield values
 
 
-def _csv_parser(unit: str | None) -> Parse:
+def _csv_parser(counters: Sequence[str]) -> Parse:
     names: list[str] = []
     delimiter = ","
 
@@ -223,7 +222,7 @@ def _csv_parser(unit: str | None) -> Parse:
             delimiter = max(",;\t", key=text.count)
         cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
         # A script that was started again may write the names again, or others.
-        if number == 1 or unit in cells:
+        if number == 1 or not set(counters).isdisjoint(cells):
             names = cells
         elif len(cells) > len(names) and any(cells[len(names) :]):
             raise UserError(

@@ -62,8 +62,10 @@ class _Script:
         self._is_beyond = False
         run.is_paused_by_reports = False
         resumes = self._prepare()
-        after = assignment.recorded_through
-        self._reader = Reader(self._command.metrics, self._folder, {trial.metric}, after)
+        self._reader = Reader(
+            *(self._command.metrics, self._folder, {trial.metric}, trial.budget),
+            *(assignment.recorded_through, assignment.offset),
+        )
         arguments = arguments_of(self._command, trial, self._folder, resumes=resumes)
         directory = Path(task.folder, self._command.folder)
         variables = {
@@ -94,7 +96,7 @@ class _Script:
         """Report the metrics that the script writes, until its last report."""
         run, wait = self._run, _SHORTEST_WAIT
         timeout = self._assignment.report_timeout or math.inf
-        deadline = time.monotonic() + timeout
+        deadline, told = time.monotonic() + timeout, self._reader.decided
         while not run.is_over:
             if run.has_to_end:
                 run.stop()
@@ -104,20 +106,28 @@ class _Script:
                 late = f"no report for {timeout:g} s (report_timeout)"
                 self._process.stop(self._command.grace_seconds)
             try:
+                before = self._reader.latest
                 if code is None and not late:
                     self._process.free_output()
                     units = self._reader.poll()
                 else:
                     units = self._reader.last_units(killed=code != 0)
+                is_alive = bool(units)
+                if self._reader.is_undecided and self._reader.latest > before:
+                    run.tell_counts(None)
+                    is_alive = True
+                if self._reader.decided != told:
+                    told = self._reader.decided
+                    run.tell_counts(told)
                 self._report(units)
                 self._judge(code, late)
             except UserError as error:
                 last_lines = self._process.last_lines() or "(nothing was written)"
                 error.add_note(f"The output, {self._process.output}, ends like this:\n{last_lines}")
                 raise
-            if units:
+            if is_alive:
                 deadline = time.monotonic() + timeout
-            wait = _SHORTEST_WAIT if units else min(2 * wait, _LONGEST_WAIT)
+            wait = _SHORTEST_WAIT if is_alive else min(2 * wait, _LONGEST_WAIT)
 
     def close(self) -> None:
         self._process.stop(self._command.grace_seconds)
