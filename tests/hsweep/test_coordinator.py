@@ -780,11 +780,42 @@ def test_failures_of_their_own_do_not_pause_a_study(tmp_path: Path, reports: boo
     with coordinating(sweep, tmp_path) as coordinator:
         for number in range(3):
             assignment = take(coordinator)
-            if reports:
-                coordinator.report(assignment, said(assignment, 1))
+            for unit in range(1, 3 - (number > 0) if reports else 1):
+                coordinator.report(assignment, said(assignment, unit))
             coordinator.failed(assignment, "OSError" if reports else f"OSError: {number}")
         assert not coordinator.stop_requested
     assert set(statuses(tmp_path).values()) == {TrialStatus.FAILED}
+
+
+def test_three_trials_that_fail_alike_where_none_got_further_pause_the_study(
+    tmp_path: Path,
+) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        for _ in range(3):
+            assert not coordinator.stop_requested
+            assignment = take(coordinator)
+            coordinator.report(assignment, said(assignment, 1))
+            coordinator.failed(assignment, "ZeroDivisionError: division by zero")
+        assert coordinator.stop_reason is not None
+        assert "(ZeroDivisionError: division by zero) after unit 1" in coordinator.stop_reason
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_what_fails_twice_in_the_same_way_at_the_same_place_is_not_tried_a_third_time(
+    tmp_path: Path, moves: bool
+) -> None:
+    sweep = tiny_sweep(max_failures=4, space=grid(width=[1]), budget=epochs(9))
+    with coordinating(sweep, tmp_path) as coordinator:
+        attempts = 0
+        while (assignment := take_one(coordinator)) is not None:
+            attempts += 1
+            if moves:
+                coordinator.report(assignment, said(assignment, attempts))
+            coordinator.failed(assignment, "OSError: no space\nTraceback")
+        assert attempts == (5 if moves else 2)
+        [row] = coordinator.journal.trials()
+    assert row.status is TrialStatus.FAILED
+    assert ("failed twice alike" in row.reason) is not moves
 
 
 def test_what_a_trial_held_is_kept_and_nothing_is_where_nothing_was_measured(

@@ -360,7 +360,7 @@ def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None
         InlineRunner().run(coordinator)
     with JournalReader(tmp_path / "study" / "journal") as journal:
         rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
-    assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
+    assert rows == {deed: ("failed", 2 if deed == "raises" else 1) for deed in deeds}
 
 
 def test_what_this_process_cannot_do_again_is_not_tried_again_in_it(
