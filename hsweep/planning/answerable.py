@@ -32,6 +32,9 @@ _NOT_REPORTED: Final = (
 _TIMES: Final = ("wall_seconds", "train_seconds", "data_seconds")
 _COSTS: Final = ("num_params", *_NOT_REPORTED, *_TIMES)
 """What a trial of this project's loop costs, besides axes and metrics."""
+NO_SEED: Final = (
+    f"the command has no {{seed}} and its files do not read {SEED_VARIABLE} from the environment"
+)
 _impossible = partial(Concern, "impossible")
 _weak = partial(Concern, "weak")
 
@@ -49,23 +52,28 @@ def analysable(plan: Plan) -> list[Concern]:
         return concerns
     if plan.sweep.replicates == 1 and plan.sweep.search.seeds is None:
         text = "with one seed the noise between seeds is not measured, so nothing is established"
-        concerns.append(_weak(text, "--set replicates=3"))
+        first = "pass {seed} to the command, then " if takes_no_seed(plan) else ""
+        concerns.append(_weak(text, f"{first}--set replicates=3"))
     return sorted(concerns, key=lambda concern: concern.kind)
 
 
 def _of_seeds(plan: Plan) -> Iterator[Concern]:
     """Yield that all seeds of a script that has none are one training."""
-    train, seeds = plan.sweep.train, plan.sweep.search.seeds or plan.sweep.replicates
-    if seeds == 1 or not isinstance(train, Command) or "seed" in fields_in(train.template):
-        return
-    read = texts_named_in(plan.trials[0].parts[TRAINING_PARTS["command"]])
-    if not train.varies and SEED_VARIABLE not in read:
+    seeds = plan.sweep.search.seeds or plan.sweep.replicates
+    if seeds > 1 and takes_no_seed(plan):
         yield _impossible(
-            f"the command has no {{seed}} and its files do not read {SEED_VARIABLE} from the "
-            f"environment, so its {seeds} seeds may be one training {seeds} times",
+            f"{NO_SEED}, so its {seeds} seeds may be one training {seeds} times",
             "pass {seed} to it, let it read that, or set replicates=1; of a script that differs "
             "from run to run without a seed say so: command(..., varies=True)",
         )
+
+
+def takes_no_seed(plan: Plan) -> bool:
+    """Whether all seeds of a plan are one training, of a command that is given none."""
+    train = plan.sweep.train
+    if not isinstance(train, Command) or train.varies or "seed" in fields_in(train.template):
+        return False
+    return SEED_VARIABLE not in texts_named_in(plan.trials[0].parts[TRAINING_PARTS["command"]])
 
 
 def fixed_rate(plan: Plan) -> float | None:

@@ -17,6 +17,7 @@ from hsweep.design.space import Point, recorded_point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.planning.answerable import NO_SEED, takes_no_seed
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.rows import TrialRow
@@ -114,6 +115,7 @@ def plan_extension(
     for row in recorded:
         if row.key in keys:
             rows.setdefault(recorded_point(row.point), []).append(row)
+    is_seeded = not takes_no_seed(plan)
     requests: list[tuple[Missing, Point, _Runs]] = []
     problems: list[str] = []
     for missing in missing_runs:
@@ -126,6 +128,8 @@ def plan_extension(
         for point in points:
             here = rows.get(point, [])
             runs, problem = runs_of(missing, here, plan.sweep)
+            if not is_seeded and any(way == NEW_SEED for *_, way in runs):
+                runs, problem = [run for run in runs if run[-1] != NEW_SEED], NO_SEED
             futile = Counter(r.status for r in here if r.key in added and r.status in _LOST)
             if futile and missing.why != ASKED:
                 runs, problem = [], f"of runs added before, {counts_in_words([*futile.items()])}"
