@@ -416,9 +416,8 @@ class Coordinator:
                 self._end_attempt(row, TrialStatus.PLANNED, reason, is_next=True)
                 return
             failures = row.failures + 1
-            if again := self._retries.repeats(row.key, reason, row.unit):
-                reason += again
-            is_over = bool(is_final or again) or failures > self.sweep.max_failures
+            repeats = self._retries.repeats(row.key, reason, row.unit)
+            is_over = is_final or repeats or failures > self.sweep.max_failures
             status = TrialStatus.FAILED if is_over else TrialStatus.PLANNED
             self._end_attempt(row, status, reason, failures=failures)
             if pause := self._retries.reason_to_pause(row.key, reason, row.unit, node):

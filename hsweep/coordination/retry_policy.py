@@ -45,12 +45,12 @@ class RetryPolicy:
         self._lost[key] += 1
         return self._lost[key] <= _MAX_LOST
 
-    def repeats(self, key: str, reason: str, unit: int) -> str:
-        """Note a trial's failure after a unit; return a line that says so if it is the same at the
-        same place as in the attempt before, which another attempt would not change."""
+    def repeats(self, key: str, reason: str, unit: int) -> bool:
+        """Note a trial's failure after a unit; return whether it is the same at the same place as
+        in the attempt before, which another attempt would not change."""
         before = self._failed.get(key)
         self._failed[key] = now = first_line(reason), unit
-        return "\nfailed twice alike, and is not tried again" * (now == before)
+        return now == before
 
     def reason_to_pause(self, key: str, reason: str, unit: int, node: str = "") -> str:
         """Note a trial's failure after a unit, and the node if there are others; return why the

@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
-from hsweep.design.budget import BudgetUnit
 from hsweep.errors import UserError, is_number, shown, unknown_name
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
+
+if TYPE_CHECKING:
+    from hsweep.design.budget import BudgetUnit
 
 
 class Options(TypedDict, total=False):
@@ -42,7 +44,7 @@ Kind = Literal["stdout", "json_lines", "csv_file", "tensorboard", "trainer_state
 
 STEP: Final = "step"
 """The key of the step that TensorBoard's scalars have."""
-COUNTERS: Final[Mapping[BudgetUnit, tuple[str, ...]]] = {
+COUNTERS: Final[Mapping["BudgetUnit", tuple[str, ...]]] = {
     "epochs": ("epoch",),
     "steps": (STEP, "iter"),
     "seconds": ("seconds",),
@@ -110,13 +112,13 @@ class MetricSource:
             rf"least, as in (?P<{counters[0]}>\d+){name}; {shown(self.where)} names {groups}"
         )
 
-    def counters(self, unit: BudgetUnit) -> tuple[str, ...]:
+    def counters(self, unit: "BudgetUnit") -> tuple[str, ...]:
         """Return the keys that may count a budget of a unit, first choice first."""
         if self.unit is None and self.kind == "tensorboard":
             return (STEP,)
         return COUNTERS[unit] if self.unit is None else (self.unit,)
 
-    def check_unit(self, unit: BudgetUnit) -> None:
+    def check_unit(self, unit: "BudgetUnit") -> None:
         """Raise UserError if nothing can count a budget of a unit."""
         counters = self.counters(unit)
         if renamed := [name for name in counters if name in dict(self.metrics)]:
