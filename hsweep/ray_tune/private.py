@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
-from ray._private import services
+from ray._private import ray_constants, services
 from ray._private.node import Node
+from ray._raylet import AuthenticationTokenLoader
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
@@ -170,14 +171,34 @@ def without_idle_helpers() -> Iterator[None]:
             setattr(Node, name, start)
 
 
-def start_dashboard() -> str | None:
-    """Start the dashboard of the Ray that this process has started, and return its address, None if
-    it cannot be started; takes seconds. It ends with the thread that calls this, if not before."""
-    node = getattr(ray._private.worker, "_global_node", None)
-    if node is None:
-        return None
-    node.start_api_server(include_dashboard=True, raise_on_failure=False)
-    return f"http://{node.webui_url}" if node.webui_url else None
+def start_dashboard() -> str:
+    """Return the address of the dashboard of this process's Ray, empty where who started that Ray
+    wanted none; it is started, which takes seconds, where there is none yet. It ends with the
+    thread that calls this, if not before.
+
+    Raises:
+        RuntimeError: it cannot be started.
+    """
+    node = ray._private.worker._global_node
+    # It says at length what the error says.
+    logging.getLogger(services.__name__).setLevel(logging.CRITICAL)
+    if node.head and ray_constants.PROCESS_TYPE_DASHBOARD not in node.all_processes:
+        try:
+            node.start_api_server(include_dashboard=True, raise_on_failure=True)
+        except Exception as error:  # Ray raises it itself, without a class of its own
+            log = Path(node.get_logs_dir_path(), "dashboard.log")
+            raise RuntimeError(f"Ray's dashboard does not start; its log: {log}") from error
+        port = ray_constants.DEFAULT_DASHBOARD_PORT
+        if not node.webui_url.endswith(f":{port}"):
+            warn(f"port {port} is taken, so Ray's dashboard has another")
+    return f"http://{node.webui_url}" if node.webui_url else ""
+
+
+def dashboard_token() -> str:
+    """Return what the dashboard asks for before it shows anything; empty where it asks for
+    nothing."""
+    loader = AuthenticationTokenLoader.instance()
+    return str(loader.get_raw_token()) if loader.has_token() else ""
 
 
 def add_no_variables() -> None:

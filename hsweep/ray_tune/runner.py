@@ -41,6 +41,7 @@ from hsweep.ray_tune.nodes import (
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import (
     add_no_variables,
+    dashboard_token,
     exchange,
     nodes_elsewhere,
     problem_of_head,
@@ -48,11 +49,11 @@ from hsweep.ray_tune.private import (
     shorten_messages,
     start_dashboard,
 )
-from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
+from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, NamingTasks
 from hsweep.ray_tune.sharing import Sharing
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.signals import holding_sigterm
-from hsweep.terminal import print_step
+from hsweep.terminal import print_step, warn
 from hsweep.threads import in_thread
 from hsweep.workspace import worker_environment
 
@@ -98,7 +99,7 @@ class RayRunner:
             for them. None for no waiting, but where it is for ``num_nodes``.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
-        announce: called with the dashboard's address when a run has started one.
+        announce: called when a run has started a dashboard.
         dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
 
@@ -113,10 +114,11 @@ class RayRunner:
     patience: float | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
-    announce: Callable[[str], None] | None = None
-    dashboard_url: str | None = field(default=None, init=False)
+    announce: Callable[[], None] | None = None
+    dashboard_url: str = field(default="", init=False)
     _probe: Callable[[Iterable[Node]], dict[str, str]] | None = field(default=None, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
+    _starting_dashboard: Future[None] | None = field(default=None, init=False)
 
     def connect(self) -> None:
         """Start Ray, or join the cluster.
@@ -137,9 +139,7 @@ class RayRunner:
     def _start(self) -> None:
         if StartingRay.unused is not None:
             StartingRay.unused.wait()
-        elif ray.is_initialized():
-            self.has_dashboard = False
-        else:
+        elif not ray.is_initialized():
             start_local(worker_environment(self.sweep_folder))
 
     def _join(self, address: str) -> None:
@@ -174,14 +174,21 @@ class RayRunner:
                 "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
             ) from error
         url = context.dashboard_url
-        self.dashboard_url = f"http://{url}" if url else None
+        self.dashboard_url = f"http://{url}" if url else ""
 
     def start_dashboard(self) -> None:
-        """Start the dashboard of a Ray that was started here, if the runner has one."""
-        if self.has_dashboard and self.address is None and self.dashboard_url is None:
+        """Start the dashboard of the Ray of this process, if the runner is to have one."""
+        try:
             self.dashboard_url = start_dashboard()
-            if self.announce is not None and self.dashboard_url is not None:
-                self.announce(self.dashboard_url)
+        except RuntimeError as error:
+            warn(str(error))
+        if self.announce is not None and self.dashboard_url:
+            self.announce()
+
+    @property
+    def token(self) -> str:
+        """What the dashboard asks for before it shows anything; empty where that is nothing."""
+        return dashboard_token()
 
     def check(self, requests: Mapping[str, Resources]) -> None:
         """Refuse requests (by trial) that no node can meet, once nodes have had time to come.
@@ -301,8 +308,9 @@ class RayRunner:
         while not tuning.done():
             wait([tuning], _LOOK_SECONDS)
             until_dashboard -= 1
-            if until_dashboard == 0 and not tuning.done():
-                self.start_dashboard()
+            if until_dashboard == 0 and self.has_dashboard and self.address is None:
+                starting = in_thread("dashboard", self.start_dashboard, stays=True)
+                self._starting_dashboard = starting
             trouble = workers.roster.trouble()
             waiting = workers.without_process()
             has_room = not waiting or bool(workers.with_process()) or workers.any_fits(waiting)
@@ -327,6 +335,9 @@ class RayRunner:
         return max(self._checked, key=lambda size: (size.gpus, size.all_cpus))
 
     def close(self) -> None:
+        if self._starting_dashboard is not None:
+            # Its thread asks Ray's head where it is, and would end this process without an answer.
+            wait([self._starting_dashboard])
         shut_down()
         if self.cluster is not None:
             self.cluster.close()
@@ -357,6 +368,7 @@ def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
             # Asked for by default, which fails every trial as it ends: ours are our own.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             stop=scheduler,
+            callbacks=[NamingTasks(scheduler.workers)],
             log_to_file=False,
         ),
     )

@@ -230,6 +230,21 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         wait(self._explaining, seconds)
 
 
+class NamingTasks(tune.Callback):
+    """Names the first task of a process after its trial; the scheduler names those that follow."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def on_trial_start(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
+    ) -> None:
+        """Name the task that a process is given now."""
+        worker = self._workers.by_id.get(trial.trial_id)
+        if worker is not None and worker.actor is not None:
+            name_next_task(worker.actor, worker.task_name)
+
+
 class CoordinatedSearcher(Searcher):
     """Lets Tune run what the coordinator hands out."""
 

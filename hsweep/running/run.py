@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -139,7 +140,7 @@ def run(
         if not change.is_over:
             connect(runner, change.prepared.plan)
         if not isinstance(runner, InlineRunner):
-            runner.announce = functools.partial(_print_dashboard, console)
+            runner.announce = functools.partial(_print_dashboard, console, runner)
         collect_as_usual()
         with (
             change.recorded(home) as (study, journal),
@@ -243,8 +244,8 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
         console.print(f"skipped {dict(point)}: {reason}", soft_wrap=True)
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
-    if url := getattr(runner, "dashboard_url", None):
-        _print_dashboard(console, url)
+    if getattr(runner, "dashboard_url", ""):
+        _print_dashboard(console, runner)
     if os.environ.get(STORE_VARIABLE) == change.target.uri:
         console.print(f"MLflow store   {change.target.shown_uri} ({STORE_VARIABLE})")
     for line in network_lines(change.target):
@@ -252,10 +253,14 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
     console.print(f"MLflow UI      {browse_line(change.target, home, change.name)}", soft_wrap=True)
 
 
-def _print_dashboard(console: Console, url: str) -> None:
-    console.print(
-        f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
-    )
+def _print_dashboard(console: Console, runner: "RayRunner") -> None:
+    how = ""
+    if token := runner.token:
+        # A secret belongs on the user's own screen, not in a file that output goes to.
+        ray = Path(sysconfig.get_path("scripts"), "ray")
+        shown = token if console.is_terminal else f"what this prints: {ray} get-auth-token"
+        how = f"  (it asks for a token: paste {shown})"
+    console.print(f"Ray dashboard  {runner.dashboard_url}{how}", soft_wrap=True)
 
 
 def _train(
