@@ -2,12 +2,14 @@
 
 import errno
 import os
+import secrets
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import parse_qs
 
 from hsweep.errors import UserError
 from hsweep.signals import handling, leave_terminal
@@ -16,12 +18,53 @@ if TYPE_CHECKING:
     import uvicorn
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_ANY_HOST: Final = ("0.0.0.0", "::", "")
 _CLOSING_SECONDS: Final = 2
 
+App: TypeAlias = Callable[..., Awaitable[None]]
+"""What answers requests, by the protocol ASGI."""
 
-def announce(pages: str, host: str, port: int, page: str = "") -> None:
+
+def token_for(host: str) -> str:
+    """Return a new secret for pages that other machines can reach; an empty one for others."""
+    return "" if host in LOOPBACK else secrets.token_urlsafe(24)
+
+
+def guarded(app: App, token: str) -> App:
+    """Return an app that answers who shows the token: as ``token`` in an address, whose answer puts
+    it into a cookie and out of sight, or as a bearer's. Without a token everybody is answered."""
+    if not token:
+        return app
+    # Servers on other ports of this host get the cookie, too: each has a name of its own.
+    cookie = f"hsweep-{token[:8]}={token}".encode()
+
+    async def answer(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[-1]
+        shown = [*headers.get(b"cookie", b"").split(b"; "), headers.get(b"authorization", b"")]
+        known = (cookie, f"Bearer {token}".encode())
+        is_known = any(secrets.compare_digest(one, other) for one in shown for other in known)
+        if scope["type"] == "lifespan" or is_known:
+            await app(scope, receive, send)
+            return
+        status, added, body = 403, [], b"open the address that was printed with its token\n"
+        if secrets.compare_digest(given.encode(), token.encode()):
+            status, body = 303, b""
+            place = scope["raw_path"].partition(b"?")[0]
+            added = [(b"location", b"/" + place.lstrip(b"/"))]
+            added += [(b"set-cookie", cookie + b"; Path=/; HttpOnly; SameSite=Lax")]
+        headed = [(b"content-type", b"text/plain"), (b"cache-control", b"no-store"), *added]
+        await send({"type": "http.response.start", "status": status, "headers": headed})
+        await send({"type": "http.response.body", "body": body})
+
+    return answer
+
+
+def announce(pages: str, host: str, port: int, page: str = "", token: str = "") -> None:
     """Print where pages are served, and open them where there is a desktop to open them on."""
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{page}"
+    # An address that means all of this machine's is none that a browser elsewhere could open.
+    name = socket.gethostname() if host in _ANY_HOST else f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{port}/{page}{f'?token={token}' if token else ''}"
     sys.stdout.write(f"{pages} at {address}; end it with Ctrl-C\n")
     sys.stdout.flush()
     desktops = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
@@ -65,7 +108,7 @@ def listen(host: str, port: int, *, if_taken: str = "") -> socket.socket:
         ) from error
 
 
-def server_of(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
+def server_of(app: App) -> "uvicorn.Server":
     """Return a server of pages, which leaves open connections when it is asked to end."""
     import uvicorn
 

@@ -139,7 +139,8 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
             for each in self.played.rounds
         )
         planned = sum(seed >= 0 for *_, seed in self._keys)
-        return SearchFilm(tuple(rounds), self._budgets * planned)
+        now = self.line if self.played.next is not None else ""
+        return SearchFilm(tuple(rounds), self._budgets * planned, now=now)
 
     def _trained(self, asked: Round[AnyRun]) -> int:
         """Return how many runs of the study a round has, of every budget; scouts do not count."""

@@ -97,11 +97,13 @@ class SearchFilm:
         hidden: the largest jump beyond a smooth decline that may lie between two neighbours among
             the values that a search for a transition has tried, and these two; None where all were
             tried.
+        now: the round that is in training, in words; empty where the search has ended.
     """
 
     rounds: tuple[SearchRound, ...]
     planned: int
     hidden: tuple[float, Number, Number] | None = None
+    now: str = ""
 
     @property
     def runs(self) -> int:
@@ -110,7 +112,9 @@ class SearchFilm:
 
     @property
     def text(self) -> str:
-        """The share that was trained, in a sentence."""
+        """The share that was trained, in a sentence; while it goes on, the round that it is in."""
+        if self.now:
+            return f"The search has not ended; it is in {self.now}."
         return (
             f"The search trained {self.runs:,} of the {self.planned:,} runs that it could ask for, "
             f"in {len(self.rounds)} round{'s' * (len(self.rounds) > 1)}."

@@ -4,8 +4,9 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,12 +19,15 @@ from analysis.charts.learning_curves import curve_chart
 from analysis.charts.picks import link_runs
 from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.page import embed, render, write_page
+from analysis.runs.statuses import NOT_NEEDED
 from analysis.text import tables
 from analysis.text import trials as trials_text
-from analysis.text.numbers import direction_text, sentence
+from analysis.text.numbers import direction_text, number_text, sentence
+from analysis.values import value_text
 from hsweep.command_line import command
 from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
+from hsweep.design.search import BY_ROUNDS
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import SEARCH_END, composition_lines, counted, remarks
 from hsweep.record.tables import StudyTables, mixed_versions_lines
@@ -52,6 +56,8 @@ class ReportInput:
         revisions: how the study's sweep was edited.
         composition: sentences on how many trials the study has and how many were not needed.
         resume_command: the command that continues unfinished trials; empty if all have ended.
+        unasked: statuses of trials that no search asked for: the table lists them on request.
+        runs: how many trials will have been started at the end; None for all of them.
     """
 
     study: str
@@ -71,6 +77,8 @@ class ReportInput:
     revisions: tables.Table = tables.NO_TABLE
     composition: tuple[str, ...] = ()
     resume_command: str = ""
+    unasked: tuple[str, ...] = (NOT_NEEDED,)
+    runs: int | None = None
 
 
 def searched_axis(answer: Answer) -> str | None:
@@ -126,6 +134,8 @@ def report_input(
         revisions=trials_text.revisions_table(manifest.revisions),
         composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
         resume_command=resume if answer.unfinished else "",
+        unasked=(NOT_NEEDED, *(["planned"] if manifest.search in BY_ROUNDS else [])),
+        runs=tables.journal.num_runs(),
     )
 
 
@@ -179,7 +189,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     leading = answer.leading
     badge, tone = (leading and leading.badge) or ("no verdict", "unknown")
     note = paragraphs(report_input.question)
-    counts = trials_text.status_counts(trials)
+    counts = trials_text.status_counts(trials, report_input.runs)
     *by_finding, curves = _charts_by_part(report_input)
     parts = [
         Part(
@@ -230,7 +240,12 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.trials],
         trials_json=embed(
-            trials_text.embedded(trials_text.trial_columns(trials, axes, report_input.metric))
+            {
+                **trials_text.embedded(
+                    trials_text.trial_columns(trials, axes, report_input.metric)
+                ),
+                "unasked": report_input.unasked,
+            }
         ),
     )
 
@@ -255,16 +270,26 @@ def _one_line(note: Sequence["Paragraph"]) -> str:
 
 
 def _headline(report_input: ReportInput, best: tables.Table) -> str:
-    """Return the answer's first sentence, or the best trial if the sweep asks no question."""
+    """Return the answer's first sentence, or the best point if the sweep asks no question: the best
+    trial is a lucky one where points have several seeds."""
     answer = report_input.answer
     has_answer = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
     if has_answer or not best.rows:
         return answer.sentences[0]
-    row = dict(zip(best.header, best.rows[0], strict=True))
-    swept = tables.varying_columns(report_input.trials, report_input.axes)
-    where = ", ".join(f"{name}={row[name]}" for name in swept if name in row)
-    result = f"{report_input.metric} {row[report_input.metric]}"
-    return f"The sweep asks no question. Its best trial has {result}{where and f', with {where}'}."
+    metric, trials = report_input.metric, report_input.trials
+    swept = tables.varying_columns(trials, report_input.axes)
+    finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
+    points = zip(*(finished[name].map(value_text) for name in swept), strict=True)
+    values: dict[tuple[str, ...], list[float]] = {}
+    for point, value in zip(points if swept else repeat(()), finished[metric], strict=False):
+        values.setdefault(point, []).append(float(value))
+    choose = min if report_input.goal == "min" else max
+    at = choose(values, key=lambda point: median(values[point]))
+    number, value = len(values[at]), median(values[at])
+    where = ", ".join(f"{name}={text}" for name, text in zip(swept, at, strict=True))
+    what = f"point, by the median of its {number} seeds," if number > 1 else "trial"
+    result = f"{metric} {number_text(value, 4)}{where and f', with {where}'}"
+    return f"The sweep asks no question. Its best {what} has {result}."
 
 
 def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from analysis.runs.statuses import STATUSES
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.question import Goal
-from hsweep.record.summary import Remark, remarks, rows_at
+from hsweep.record.summary import Remark, remarks, rows_at, run_counts
 
 Cell = str | float | int | None
 Columns = Mapping[str, Sequence[Cell]]
@@ -44,10 +44,12 @@ class StatusCount(NamedTuple):
     trials: int
 
 
-def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
+def status_counts(trials: pd.DataFrame, runs: int | None = None) -> list[StatusCount]:
     """Return how many trials ended in each way; the four endings always, others where they
-    occur."""
+    occur. Of planned ones as many count as are left of ``runs``, where that is known."""
     counts = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
+    if runs is not None:
+        counts["planned"] = dict(run_counts(counts, runs))["planned"]
     return [
         StatusCount(status, label, counts[status])
         for status, label in STATUS_LABELS.items()

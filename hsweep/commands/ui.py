@@ -6,7 +6,6 @@ import click
 
 from hsweep.commands.options import complete_study, home_option, tracking_option
 from hsweep.paths import Home
-from hsweep.serving import LOOPBACK
 
 
 @click.command()
@@ -24,10 +23,6 @@ def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: s
     from hsweep.tracking.target import target_of, tracking_target
     from hsweep.tracking.ui import EXPERIMENTS, charts_page, serve_ui
 
-    if host not in LOOPBACK:
-        click.echo(
-            f"hsweep: anyone who reaches {host}:{port} can read and delete these runs", err=True
-        )
     home.create()
     names = [study_name] if study_name else [paths.name for paths in list_studies(home)]
     if len(names) == 1:

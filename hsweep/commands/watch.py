@@ -7,7 +7,7 @@ import click
 
 from hsweep.commands.options import complete_study, home_option, tracking_option
 from hsweep.paths import Home
-from hsweep.serving import LOOPBACK, announce, listen
+from hsweep.serving import announce, listen, token_for
 
 
 @click.command()
@@ -36,9 +36,8 @@ def watch(
 
     if study_name is not None:
         StudyFolder.open(home, study_name)
-    if host not in LOOPBACK:
-        click.echo(f"hsweep: anyone who reaches {host}:{port} can read these studies", err=True)
+    token, page = token_for(host), "" if study_name is None else f"studies/{study_name}"
     with listen(host, port) as bound:
-        announce("watch it", host, port, "" if study_name is None else f"studies/{study_name}")
+        announce("watch it", host, port, page, token)
         with contextlib.suppress(KeyboardInterrupt):
-            serve(functools.partial(home_page, home), study_pages, host, bound)
+            serve(functools.partial(home_page, home), study_pages, token, bound)

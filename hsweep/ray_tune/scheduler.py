@@ -236,6 +236,13 @@ class NamingTasks(tune.Callback):
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As the scheduler.
+        return tune.Callback, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NamingTasks":
+        return self
+
     def on_trial_start(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
     ) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
-from hsweep.serving import announce, listen, run_server, server_of
+from hsweep.serving import announce, guarded, listen, run_server, server_of, token_for
 from hsweep.tracking.contents import STUDY_ID, safe_names, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 
@@ -157,16 +157,22 @@ def serve_ui(
             f"the store is a server already: open {target.page}/{first_page} in a browser"
         )
     if_taken = f"; if that is MLflow already, open http://{host}:{port}/{first_page}"
+    token = token_for(host)
     with listen(host, port, if_taken=if_taken) as bound:
-        announce("MLflow UI", host, port)
-        _serve(target, bound, first_page)
+        announce("MLflow UI", host, port, token=token)
+        _serve(target, bound, first_page, token)
 
 
-def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> None:
+def _serve(target: TrackingTarget, bound: socket.socket, first_page: str, token: str) -> None:
     """Run MLflow's server in this process, so that none outlives it.
 
     ``mlflow server`` serves from a second process, which it ends at SIGINT and SIGTERM alone.
     """
+    if token:
+        # Without it MLflow answers only names that it takes for this machine's: here the token
+        # says who may ask.
+        os.environ.setdefault("MLFLOW_SERVER_ALLOWED_HOSTS", "*")
+        os.environ.setdefault("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS", "*")
     from hsweep.tracking.store import connect  # isort: skip  # prepares the import of MLflow
 
     from mlflow.server import constants
@@ -190,4 +196,4 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    run_server(server_of(redirect_first), bound)
+    run_server(server_of(guarded(redirect_first, token)), bound)

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
-from hsweep.serving import run_server, server_of
+from hsweep.serving import guarded, run_server, server_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -27,7 +27,6 @@ _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
 """After which a stream says something, so that it is noticed when nobody listens any more."""
 _NICE: Final = 10
-_ANY_HOST: Final = ("0.0.0.0", "::", "")
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -39,7 +38,7 @@ _HEADERS: Final = {
 def serve(
     home_page: Callable[[], str],
     study_pages: Callable[[str], "StudyPages"],
-    host: str,
+    token: str,
     listening: socket.socket,
 ) -> None:
     """Serve the pages of a home's studies until this process is asked to end.
@@ -47,7 +46,7 @@ def serve(
     Args:
         home_page: returns the page that lists the studies.
         study_pages: returns the pages of a study by its name; raises UserError where there is none.
-        host: names this server besides those of the loopback interface.
+        token: see ``guarded``; empty where the pages are served on the loopback interface.
     """
 
     async def list_page(_request: Request) -> Response:
@@ -62,9 +61,9 @@ def serve(
         stream = _events(study, server)
         return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
-    # A page elsewhere whose name was made to lead here must not read what is served.
-    # A bracket begins an address of IPv6, which is no name.
-    names = ["*"] if host in _ANY_HOST else ["127.0.0.1", "localhost", "[", host]
+    # A page elsewhere whose name was made to lead here must not read what is served: it has not
+    # got the token, or the name is none of ours. A bracket begins an address of IPv6.
+    names = ["*"] if token else ["127.0.0.1", "localhost", "["]
     app = Starlette(
         routes=[
             Route("/", list_page),
@@ -74,7 +73,7 @@ def serve(
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)],
         exception_handlers={UserError: _refuse},
     )
-    server = server_of(app)
+    server = server_of(guarded(app, token))
     os.nice(_NICE)
     run_server(server, listening)
 

@@ -1,5 +1,6 @@
 """What is served, and to whom: the machine itself, unless somebody asks for more."""
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -67,15 +68,16 @@ def test_a_driver_that_joins_a_cluster_can_be_reached_by_its_nodes() -> None:
         *((host, False) for host in (None, "localhost", "::1")),
     ],
 )
-def test_only_pages_served_to_others_come_with_a_warning(
+def test_only_pages_served_to_others_have_a_token(
     hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, host: str | None, is_open: bool
 ) -> None:
     served: list[str] = []
-    monkeypatch.setattr(
-        "hsweep.tracking.ui.serve_ui", lambda target, page, host, port: served.append(host)
-    )
-    result = hsweep("ui", *(() if host is None else ("--host", host)))
-    assert result.exit_code == 0
-    assert ("can read and delete these runs" in result.stderr) == is_open
-    assert bool(result.stderr) == is_open
-    assert served == ["127.0.0.1" if host is None else host]
+    monkeypatch.setattr("hsweep.tracking.ui.run_server", lambda *_: None)
+    monkeypatch.setattr("hsweep.tracking.ui.listen", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("hsweep.tracking.ui.guarded", lambda _, token: served.append(token))
+    for _ in range(2):
+        result = hsweep("ui", *(() if host is None else ("--host", host)))
+        assert result.exit_code == 0, result.output
+        assert ("?token=" in result.output) == is_open
+    assert [bool(token) for token in served] == [is_open, is_open]
+    assert (served[0] != served[1]) == is_open, "each start has a new one"

@@ -34,7 +34,7 @@ def searched_answer(
     result = fit(Runs(tested, study.manifest.metric))
     answer, film = search.played.answer, search.film()
     if answer is None:
-        answer = Located("open", f"the search has not ended; {film.runs} runs of it have")
+        answer = Located("open", "the search has not ended")
     elif answer.verdict == "open":
         answer = replace(answer, reason=f"{answer.reason}; {_SETTLES}")
     heads = [number(head) for head in search.heads]

@@ -46,9 +46,20 @@
     return letters.slice(0, longest - 1 - tail).join("") + "…" + letters.slice(-tail).join("");
   }
 
+  // An axis says what it is and in which unit: its title goes on in a second line.
+  function wrapped(text, longest) {
+    const lines = [];
+    text.split(" ").forEach((word) => {
+      const line = lines.length ? lines[lines.length - 1] + " " + word : word;
+      if (lines.length && squeezed(line, longest) === line) lines[lines.length - 1] = line;
+      else lines.push(squeezed(word, longest));
+    });
+    return lines.join("<br>");
+  }
+
   function fitted(axis, room) {
     const text = (axis && axis.title && axis.title.text) || "";
-    const fitting = squeezed(text, Math.max(12, Math.floor(room / 8)));
+    const fitting = wrapped(text, Math.max(12, Math.floor(room / 8)));
     return fitting === text ? axis : Object.assign({}, axis, { title: Object.assign({}, axis.title, { text: fitting }) });
   }
 

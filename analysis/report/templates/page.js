@@ -18,6 +18,17 @@
   window.addEventListener("hashchange", () => openAt(location.hash));
   openAt(location.hash);
 
+  // Also where a page has no clipboard: from a server that is not this machine.
+  document.querySelectorAll(".command > code").forEach((code) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "copy screen-only", textContent: "Copy" });
+    button.addEventListener("click", () => {
+      getSelection().selectAllChildren(code);
+      button.textContent = document.execCommand("copy") ? "Copied" : "Selected";
+    });
+    code.before(button);
+  });
+
   const opened = [];
   window.addEventListener("beforeprint", () => {
     folds().forEach((item) => {

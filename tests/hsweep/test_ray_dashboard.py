@@ -1,0 +1,61 @@
+"""Ray's dashboard as a user meets it: during a study, in a browser, with what is printed."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import open_browser
+from cli_process import Workplace
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]
+SECONDS = 120
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Iterator[Workplace]:
+    workplace = Workplace(tmp_path)
+    yield workplace
+    workplace.close()
+
+
+def test_a_study_is_watched_in_the_dashboard_with_what_is_printed(workplace: Workplace) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8265))
+            taken.listen()
+        except OSError:
+            pass  # another process has it, which is as good
+        # Its trials wait in their third epoch, for as long as this looks at them.
+        driver = workplace.start("run", "outside.py", "--study", "mine")
+        driver.until(lambda: "Ray dashboard" in driver.stdout())
+        assert "port 8265 is taken, so Ray's dashboard has another" in driver.stderr()
+    (line,) = (line for line in driver.stdout().splitlines() if line.startswith("Ray dashboard"))
+    said = re.fullmatch(r"Ray dashboard  (\S+)  \(.* paste what this prints: (.*)\)", line)
+    assert said is not None, line
+    asked = subprocess.run(said[2], shell=True, capture_output=True, text=True, check=True)
+    assert asked.stdout not in driver.stdout() + driver.stderr(), "a file holds no secret"
+    with open_browser() as browser:
+        wait = WebDriverWait(browser, SECONDS)
+
+        def shows(text: str) -> None:
+            wait.until(lambda _: text in browser.find_element(By.TAG_NAME, "body").text, text)
+
+        browser.get(said[1])
+        field = wait.until(lambda _: browser.find_element(By.CSS_SELECTOR, "[type=password]"))
+        field.send_keys(asked.stdout)
+        wait.until(lambda _: browser.find_element(By.XPATH, "//button[text()='Submit']")).click()
+        wait.until(lambda _: not browser.find_elements(By.CSS_SELECTOR, "[type=password]"))
+        browser.get(f"{said[1]}/#/actors")
+        shows("hsweep-worker")
+        link = "tbody a[href*='#/actors/']"
+        wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, link))[0].click()
+        shows("width=")
+        shows("RUNNING")
+    workplace.let_go()
+    assert driver.wait() == 0
