@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 from ray._private import ray_constants, services
 from ray._private.node import Node
-from ray._raylet import AuthenticationTokenLoader
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv

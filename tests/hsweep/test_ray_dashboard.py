@@ -55,7 +55,9 @@ def test_a_study_is_watched_in_the_dashboard_with_what_is_printed(workplace: Wor
         shows("hsweep-worker")
         link = "tbody a[href*='#/actors/']"
         wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, link))[0].click()
-        shows("width=")
+        tasks = "//*[text()='Tasks History']"
+        wait.until(lambda _: browser.find_elements(By.XPATH, tasks))[0].click()
+        shows("width=4 #0")
         shows("RUNNING")
     workplace.let_go()
     assert driver.wait() == 0
