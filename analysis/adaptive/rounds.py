@@ -114,7 +114,7 @@ class SearchFilm:
     def text(self) -> str:
         """The share that was trained, in a sentence; while it goes on, the round that it is in."""
         if self.now:
-            return f"The search has not ended; it is in {self.now}."
+            return f"The search has not ended; it is in {self.now}{'.' * (self.now[-1] != '?')}"
         return (
             f"The search trained {self.runs:,} of the {self.planned:,} runs that it could ask for, "
             f"in {len(self.rounds)} round{'s' * (len(self.rounds) > 1)}."

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ from analysis.runs.statuses import NOT_NEEDED
 from analysis.text import tables
 from analysis.text import trials as trials_text
 from analysis.text.numbers import direction_text, number_text, sentence
-from analysis.values import value_text
+from analysis.values import describe
 from hsweep.command_line import command
 from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
@@ -270,8 +270,7 @@ def _one_line(note: Sequence["Paragraph"]) -> str:
 
 
 def _headline(report_input: ReportInput, best: tables.Table) -> str:
-    """Return the answer's first sentence, or the best point if the sweep asks no question: the best
-    trial is a lucky one where points have several seeds."""
+    """Return the answer's first sentence, or the best point if the sweep asks no question."""
     answer = report_input.answer
     has_answer = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
     if has_answer or not best.rows:
@@ -279,16 +278,17 @@ def _headline(report_input: ReportInput, best: tables.Table) -> str:
     metric, trials = report_input.metric, report_input.trials
     swept = tables.varying_columns(trials, report_input.axes)
     finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
-    points = zip(*(finished[name].map(value_text) for name in swept), strict=True)
-    values: dict[tuple[str, ...], list[float]] = {}
-    for point, value in zip(points if swept else repeat(()), finished[metric], strict=False):
-        values.setdefault(point, []).append(float(value))
-    choose = min if report_input.goal == "min" else max
-    at = choose(values, key=lambda point: median(values[point]))
-    number, value = len(values[at]), median(values[at])
-    where = ", ".join(f"{name}={text}" for name, text in zip(swept, at, strict=True))
+    values: dict[str, list[float]] = {}
+    for row in finished.to_dict("records"):
+        point = describe({name: row[name] for name in swept})
+        values.setdefault(point, []).append(row[metric])
+    # Not the best trial, nor a point with few seeds beside others with many: these are lucky ones.
+    most = max(map(len, values.values()))
+    medians = {point: median(seeds) for point, seeds in values.items() if 2 * len(seeds) > most}
+    at = (min if report_input.goal == "min" else max)(medians, key=medians.__getitem__)
+    number = len(values[at])
     what = f"point, by the median of its {number} seeds," if number > 1 else "trial"
-    result = f"{metric} {number_text(value, 4)}{where and f', with {where}'}"
+    result = f"{metric} {number_text(medians[at], 4)}{at and f', with {at}'}"
     return f"The sweep asks no question. Its best {what} has {result}."
 
 

@@ -158,15 +158,25 @@ def without_idle_helpers() -> Iterator[None]:
     One forwards what workers print to drivers that ask for it, as none of ours does; one adds
     nodes, of which a Ray of this machine alone gets none. The dashboard's server runs even where
     no dashboard is asked for, and can be started later (``start_dashboard``).
+
+    Its agent, which reads logs for it, gets a free port: it does without where another Ray of this
+    machine has the usual one.
     """
     # It warns that its handler of SIGTERM is for the main thread alone; ours take its place.
     logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
-    starts = {name: getattr(Node, name) for name in _IDLE_HELPERS}
+    begin, starts = Node.__init__, {name: getattr(Node, name) for name in _IDLE_HELPERS}
+
+    def begin_with_free_port(node: Node, ray_params: Any, *others: Any, **named: Any) -> None:
+        ray_params.dashboard_agent_listen_port = 0
+        begin(node, ray_params, *others, **named)
+
     for name in starts:
         setattr(Node, name, lambda _node, **_settings: None)
+    Node.__init__ = begin_with_free_port
     try:
         yield
     finally:
+        Node.__init__ = begin
         for name, start in starts.items():
             setattr(Node, name, start)
 

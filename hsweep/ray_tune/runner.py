@@ -178,6 +178,8 @@ class RayRunner:
 
     def start_dashboard(self) -> None:
         """Start the dashboard of the Ray of this process, if the runner is to have one."""
+        if not self.has_dashboard or self.address is not None:
+            return
         try:
             self.dashboard_url = start_dashboard()
         except RuntimeError as error:
@@ -308,9 +310,8 @@ class RayRunner:
         while not tuning.done():
             wait([tuning], _LOOK_SECONDS)
             until_dashboard -= 1
-            if until_dashboard == 0 and self.has_dashboard and self.address is None:
-                starting = in_thread("dashboard", self.start_dashboard, stays=True)
-                self._starting_dashboard = starting
+            if until_dashboard == 0:
+                self._starting_dashboard = in_thread("dashboard", self.start_dashboard, stays=True)
             trouble = workers.roster.trouble()
             waiting = workers.without_process()
             has_room = not waiting or bool(workers.with_process()) or workers.any_fits(waiting)
@@ -368,7 +369,7 @@ def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
             # Asked for by default, which fails every trial as it ends: ours are our own.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             stop=scheduler,
-            callbacks=[NamingTasks(scheduler.workers)],
+            callbacks=[NamingTasks(scheduler)],
             log_to_file=False,
         ),
     )

@@ -233,21 +233,14 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
 class NamingTasks(tune.Callback):
     """Names the first task of a process after its trial; the scheduler names those that follow."""
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # As the scheduler.
-        return tune.Callback, ()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "NamingTasks":
-        return self
+    def __init__(self, scheduler: CoordinatedScheduler) -> None:
+        self._scheduler = scheduler  # and not its workers, which cannot be copied
 
     def on_trial_start(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
     ) -> None:
         """Name the task that a process is given now."""
-        worker = self._workers.by_id.get(trial.trial_id)
+        worker = self._scheduler.workers.by_id.get(trial.trial_id)
         if worker is not None and worker.actor is not None:
             name_next_task(worker.actor, worker.task_name)
 

@@ -4,6 +4,7 @@ resumed or extended."""
 import contextlib
 import functools
 import os
+import shlex
 import signal
 import sys
 import sysconfig
@@ -225,7 +226,9 @@ def _code_files(change: Change) -> dict[str, Path]:
     return {str(file.relative_to(folder)): file for file in files if file.is_relative_to(folder)}
 
 
-def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:
+def _greet(
+    console: Console, change: Change, home: Home, runner: "RayRunner | InlineRunner"
+) -> None:
     plan = change.prepared.plan
     if change.only is None:
         expected = forecast(plan, home)
@@ -244,7 +247,7 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
         console.print(f"skipped {dict(point)}: {reason}", soft_wrap=True)
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
-    if getattr(runner, "dashboard_url", ""):
+    if not isinstance(runner, InlineRunner) and runner.dashboard_url:
         _print_dashboard(console, runner)
     if os.environ.get(STORE_VARIABLE) == change.target.uri:
         console.print(f"MLflow store   {change.target.shown_uri} ({STORE_VARIABLE})")
@@ -257,8 +260,8 @@ def _print_dashboard(console: Console, runner: "RayRunner") -> None:
     how = ""
     if token := runner.token:
         # A secret belongs on the user's own screen, not in a file that output goes to.
-        ray = Path(sysconfig.get_path("scripts"), "ray")
-        shown = token if console.is_terminal else f"what this prints: {ray} get-auth-token"
+        asking = shlex.join([str(Path(sysconfig.get_path("scripts"), "ray")), "get-auth-token"])
+        shown = token if console.is_terminal else f"what this prints: {asking}"
         how = f"  (it asks for a token: paste {shown})"
     console.print(f"Ray dashboard  {runner.dashboard_url}{how}", soft_wrap=True)
 

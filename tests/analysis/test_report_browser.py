@@ -231,7 +231,8 @@ def test_trials_are_found_by_status_by_words_and_by_values_of_a_column(look: Any
     status.select_by_visible_text("failed")
     assert column(browser, 0) == ["failed"]
     assert browser.find_element("id", "shown-count").text == "1 of 54 trials"
-    status.select_by_visible_text("all")
+    assert status.options[0].text == "all", "no search left one out"
+    status.select_by_value("")
     find = browser.find_element("id", "text-filter")
     find.send_keys("no such file")
     assert column(browser, 0) == ["failed"]
@@ -249,6 +250,55 @@ def test_trials_are_found_by_status_by_words_and_by_values_of_a_column(look: Any
         find.clear()
         find.send_keys(asked)
         assert set(column(browser, 1)) == heads, asked
+
+
+def searched_study() -> ReportInput:
+    trials = examples.trials_frame()
+    trials.loc[trials["heads"].gt(3), "status"] = "not_needed"
+    return examples.report_input(trials=trials)
+
+
+def test_trials_that_a_search_never_asked_for_are_rows_on_request_alone(look: Any) -> None:
+    from selenium.webdriver.support.select import Select
+
+    browser = look(searched_study)
+    status = Select(browser.find_element("id", "status-filter"))
+    shown = browser.find_element("id", "shown-count")
+    assert status.first_selected_option.text == "all that were asked for"
+    assert shown.text == "27 of 27 trials"
+    assert "not needed" not in column(browser, 0)
+    status.select_by_value("not_needed")
+    assert shown.text == "27 of 54 trials"
+    assert set(column(browser, 0)) == {"not needed"}
+
+
+def test_a_button_copies_a_command_as_it_stands(look: Any) -> None:
+    browser = look(examples.report_input)
+    code = browser.find_element("css selector", ".command > code")
+    button = browser.find_element("css selector", ".command > .copy")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+    assert browser.execute_script("return String(getSelection())") == code.get_property("innerText")
+    assert button.text == "Copied"
+
+
+@pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
+def test_titles_of_axes_are_whole_on_a_telephone(show: Any, make: Make) -> None:
+    titles = (
+        "return Array.from(document.querySelectorAll('svg.main-svg :is(.xtitle, .ytitle)'))"
+        ".map((title) => [title.textContent, title.getBoundingClientRect(),"
+        " title.closest('svg').getBoundingClientRect()])"
+    )
+
+    def written(width: int) -> list[str]:
+        found = show(make, width=width).execute_script(titles)
+        for text, title, figure in found:
+            for edge, far in (("left", "right"), ("top", "bottom")):
+                assert figure[edge] <= title[edge] + 1, text
+                assert title[far] <= figure[far] + 1, text
+        return ["".join(text.split()) for text, *_ in found]
+
+    assert written(400) == written(1600) != []
 
 
 def test_figures_turn_dark_and_light_with_the_page(show: Any) -> None:

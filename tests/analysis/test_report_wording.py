@@ -244,7 +244,6 @@ def test_a_front_counts_the_shapes_of_each_class() -> None:
 def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     assert "no question" in Answer().text
     page = build_report(examples.report_input(transition=None))
-    assert "The sweep asks no question. Its best trial has nmse " in page
     unfinished = dataclasses.replace(Answer(), unfinished=3)
     waiting = build_report(
         examples.report_input(answer=unfinished, resume_command="hsweep resume x")
@@ -254,6 +253,22 @@ def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     assert "so far" in waiting
     assert 'class="answer unknown"' in page
     assert 'class="badge' not in page
+
+
+def test_the_best_point_is_chosen_by_its_seeds_and_not_by_a_lucky_trial() -> None:
+    trials = examples.trials_frame()
+    lucky, alone = trials["heads"].eq(1), trials["heads"].eq(6)
+    trials["nmse"] = 0.5 - 0.01 * trials["heads"] + 0.001 * trials["seed"]
+    trials.loc[lucky & trials["seed"].eq(0), "nmse"] = 0.001
+    trials.loc[alone, "nmse"] = 0.002
+    trials["status"] = ["failed" if left else "finished" for left in alone & trials["seed"].gt(0)]
+    single = trials[trials["seed"].eq(0)]
+    for among, said in (
+        (trials, "Its best point, by the median of its 3 seeds, has nmse 0.451, with heads=5, "),
+        (single, "Its best trial has nmse 0.001, with heads=1, "),
+    ):
+        page = build_report(examples.report_input(transition=None, trials=among))
+        assert f"The sweep asks no question. {said}" in re.sub("<[^>]+>", "", page)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_local_ray_its_dashboard_and_its_workers_listen_on_loopback_alone(
     if has_dashboard:
         assert found["dashboard"].startswith("http://127.0.0.1:")
     else:
-        assert found["dashboard"] is None
+        assert not found["dashboard"]
 
 
 def test_a_driver_that_joins_a_cluster_can_be_reached_by_its_nodes() -> None:

@@ -98,7 +98,8 @@
       const lower = holder.parentElement.classList.contains("wide") ? 330 : 250;
       Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: layout.height || lower });
     }
-    layout.xaxis = fitted(layout.xaxis, width - 60);
+    const labels = ((layout.yaxis && layout.yaxis.ticktext) || []).map((text) => text.length * 7);
+    layout.xaxis = fitted(layout.xaxis, width - Math.max(60, ...labels));
     layout.yaxis = fitted(layout.yaxis, holder.clientHeight - 60);
     const longest = width < NARROW ? Math.floor(width * 0.48 / 7.2) - 8 : 40;
     const isNew = !wired.has(holder);

@@ -153,17 +153,19 @@
   }
 
   function update() {
-    const isAsked = (status) => (state.status === "" ? !trials.unasked.includes(status) : status === state.status);
-    const asked = trials.rows.map((row, index) => index).filter((index) => statusAt < 0 || isAsked(trials.rows[index][statusAt]));
-    state.order = asked.filter((index) => state.terms.every((test) => test(index)));
+    const all = trials.rows.map((row, index) => index);
+    const asked = all.filter((index) => statusAt < 0 || !trials.unasked.includes(trials.rows[index][statusAt]));
+    const listed = state.status === "" ? asked : all;
+    state.order = listed.filter((index) =>
+      (state.status === "" || trials.rows[index][statusAt] === state.status) && state.terms.every((test) => test(index)));
     if (state.column >= 0) state.order.sort(compare);
     table.setAttribute("aria-rowcount", state.order.length + 1);
     scroller.scrollTop = 0;
     state.first = state.last = -1;
     drawVisible();
     document.getElementById("shown-count").textContent =
-      grouped.format(state.order.length) + " of " + grouped.format(asked.length) +
-      (asked.length === 1 ? " trial" : " trials");
+      grouped.format(state.order.length) + " of " + grouped.format(listed.length) +
+      (listed.length === 1 ? " trial" : " trials");
   }
 
   function sortBy(index) {
