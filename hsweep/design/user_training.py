@@ -152,7 +152,8 @@ class UserTraining:
         train = self.train
         if isinstance(train, Command):
             return
-        if plain_function(train) is None:
+        plain = plain_function(train)
+        if plain is None:
             decorated, cure = getattr(train, "__wrapped__", None), ""
             if decorated is not None:
                 cure = (
@@ -162,6 +163,12 @@ class UserTraining:
             raise UserError(
                 "train must be a function train(point, run), a frozen dataclass with __call__, or "
                 f"command(...), not {shown(train)}{cure}"
+            )
+        called = plain if isinstance(plain, FunctionType) else type(train).__call__
+        if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
+            raise UserError(
+                f"train is called and not awaited or iterated, so {shown(train)} would do nothing; "
+                "give a function that runs it, as by asyncio.run(...)"
             )
         try:
             inspect.signature(train).bind(None, None)

@@ -1,5 +1,7 @@
 """Hugging Face Transformers: a callback for its ``Trainer``."""
 
+import warnings
+from numbers import Real
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -26,6 +28,7 @@ class TransformersCallback(TrainerCallback):
     def __init__(self, run: Run) -> None:
         self._run, self._by_epochs = run, counts_epochs(run)
         self._metrics: dict[str, float] = {}
+        self._has_trained = False
         self.resume_from = None if run.checkpoint is None else str(run.checkpoint)
 
     def on_train_begin(
@@ -41,15 +44,21 @@ class TransformersCallback(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._has_trained = True
         control.should_save |= self._run.should_checkpoint
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        if not self._has_trained:
+            return  # eval_on_start, of which a later step is not the place
         control.should_save = True
         for name, value in kwargs["metrics"].items():
             if not name.endswith(("epoch", "_runtime", "_time", "_per_second")):
-                self._metrics[name] = value
+                if isinstance(value, Real):
+                    self._metrics[name] = float(value)
+                else:
+                    warnings.warn(f"{name} is no number, so no report has it", stacklevel=2)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -620,9 +620,10 @@ class TrialRun:
         if not self.has_reported and 1 <= number <= self.unit and self.history:
             self._go_back(number)
         if self.is_over or not self.unit < number <= budget.amount:
+            hint = "; report what was trained, so the first of them as 1" * (number == 0)
             raise RefusedReportError(
                 f"reports go forward from unit 1 up to the budget of {budget}, and end where the "
-                f"metric is not finite: unit {number} cannot follow unit {self.unit}"
+                f"metric is not finite: unit {number} cannot follow unit {self.unit}{hint}"
             )
         last_unit = max(self.unit, self.assignment.recorded_through)
         skipped = [rung for rung in self.assignment.waits_at if last_unit < rung < number]
@@ -640,11 +641,12 @@ class TrialRun:
         if history and NUM_PARAMS in history[0].metrics:
             numbers.setdefault(NUM_PARAMS, history[0].metrics[NUM_PARAMS])
         if numbers.get(trial.metric) is None:
-            near = nearest(trial.metric, numbers)
+            near = () if trial.metric in numbers else nearest(trial.metric, numbers)
             hint = f". Is it {near[0]!r}? Then call it so here or in the sweep" if near else ""
+            has = "None for it" if trial.metric in numbers else ", ".join(numbers) or "none"
             raise RefusedReportError(
                 f"every report needs the sweep's metric {trial.metric!r}, which decides; this one "
-                f"has {', '.join(numbers) or 'none'}{hint}"
+                f"has {has}{hint or '. Make no report where it is not measured'}"
             )
         for name in numbers:
             if problem := name_problem(name, trial.point):

@@ -65,6 +65,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("accelerate"), reason="needs accelerate")
+@pytest.mark.filterwarnings("ignore:.* is no number")
 class TestTransformers:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -104,6 +105,7 @@ class TestTransformers:
             train_dataset=self.Rows(),
             eval_dataset=self.Rows(),
             callbacks=[report],
+            compute_metrics=lambda _: {"by_class": {"a": 1.0}, "what": "text", "zero": 0},
         )
         trainer.train(resume_from_checkpoint=report.resume_from)
 
@@ -134,12 +136,26 @@ class TestTransformers:
         assert resumed.reports == undisturbed.reports
         assert resumed.num_questions == STEPS_PER_EPOCH - 3
 
+    def test_an_evaluation_before_training_is_no_report(self, tmp_path: Path) -> None:
+        arguments = {"max_steps": 12, "eval_strategy": "steps", "eval_steps": 6, "save_steps": 2}
+        self.train(RunOnDisk(tmp_path, 12, "steps", stops_at=6), eval_on_start=True, **arguments)
+        resumed = RunOnDisk(tmp_path, 12, "steps")
+        self.train(resumed, eval_on_start=True, **arguments)
+        assert units(resumed) == [6, 12]
+
+    def test_what_is_no_number_is_left_out_and_said(self, tmp_path: Path) -> None:
+        run = RunOnDisk(tmp_path, 1)
+        with pytest.warns(UserWarning, match="eval_by_class is no number, so no report has it"):
+            self.train(run, num_train_epochs=1, eval_strategy="epoch")
+        assert run.reports[0]["eval_zero"] == 0
+        assert not {"eval_by_class", "eval_what"} & run.reports[0].keys()
+
     def test_an_evaluation_within_an_epoch_is_no_report_of_epochs(self, tmp_path: Path) -> None:
         run = RunOnDisk(tmp_path, 2)
         half = STEPS_PER_EPOCH // 2
         self.train(run, num_train_epochs=2, eval_strategy="steps", eval_steps=half)
         assert units(run) == [1, 2]
-        assert run.reports[0].keys() == {"unit", "eval_loss"}
+        assert run.reports[0].keys() == {"unit", "eval_loss", "eval_zero"}
 
     @pytest.mark.parametrize(
         "arguments", [{}, {"eval_strategy": "epoch", "save_strategy": "best"}], ids=str

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,13 +287,14 @@ SAYS = {
     "asks_for_a_seed": "AttributeError: 'TrialRun' object has no attribute 'seed' at .*own_func",
     "goes_back": "unit 2 cannot follow unit 2 at .*own_functions.py:",
     "goes_beyond": "up to the budget of 6 epochs, .*: unit 7 cannot follow unit 0",
-    "begins_at_zero": "reports go forward from unit 1 .*: unit 0 cannot follow unit 0",
+    "begins_at_zero": "unit 0 cannot follow unit 0; report what was trained, so the first",
     "counts_in_halves": "a report's unit is a whole number of epochs, not 0.5",
     "counts_truth": "a report's unit is a whole number of epochs, not True",
     "catches_a_refusal": r"metric 'loss' of a report must be one number, not 'low'; give float",
     "forgets_the_metric": "needs the sweep's metric 'loss', which decides; this one has losss. "
     "Is it 'losss'[?] Then call it so here or in the sweep",
-    "leaves_the_metric_out": "every report needs the sweep's metric 'loss'",
+    "leaves_the_metric_out": "needs the sweep's metric 'loss', which decides; this one has None "
+    "for it. Make no report where it is not measured",
     "reports_a_vector": r"must be one number, not tensor\(\[1., 1.\]\)",
     "reports_an_axis": "metric 'deed' of a report: the name is an axis; call it otherwise",
     "reports_a_column": "metric 'wall_seconds' of a report: the name has a meaning of its own in",
@@ -591,3 +593,17 @@ def test_the_service_of_wandb_serves_the_next_trial(tmp_path: Path) -> None:
     assert service.poll() is None
     service.kill()
     service.wait()
+
+
+async def awaited(point: Point, run: Run) -> None:
+    """Never runs when it is called."""
+
+
+def iterated(point: Point, run: Run) -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("train", [awaited, iterated, partial(awaited)])
+def test_a_function_that_a_call_does_not_run_is_refused(train: Any) -> None:
+    with pytest.raises(UserError, match="train is called and not awaited or iterated"):
+        own_sweep(train=train)
