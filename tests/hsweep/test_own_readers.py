@@ -350,6 +350,28 @@ def test_the_scalars_of_tensorboard_are_read_as_they_are_written(tmp_path: Path)
     assert read.last_units() == []
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_writers_of_one_tag_are_told_apart_from_a_script_that_was_started_again(
+    tmp_path: Path, at_once: bool
+) -> None:
+    from tensorboardX import SummaryWriter
+
+    for offset, part in enumerate(("train", "val")):
+        with SummaryWriter(str(tmp_path / "runs" / part)) as writer:
+            for step in (1, 2, 3):
+                time = 100.0 + step + (0.5 if at_once else 10) * offset
+                writer.add_scalar("top1", step / 8, step, walltime=time)
+                writer.add_scalar("lr", step / 8, step, walltime=time + 100 * offset)
+    read = reader(tensorboard("runs"), tmp_path)
+    if at_once:
+        with pytest.raises(
+            UserError, match=r"top1 is written in two folders at once, 'runs/train' and"
+        ):
+            read.poll()
+        read = reader(tensorboard("runs/val"), tmp_path)
+    assert [unit for unit, _ in read.poll() + read.last_units()] == [1, 2, 3]
+
+
 def test_an_event_file_may_end_in_the_middle_of_an_event(tmp_path: Path) -> None:
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary

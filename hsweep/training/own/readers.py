@@ -62,11 +62,14 @@ class Reader:
         if source.offset is None and offset is not None:
             source = replace(source, offset=offset)
         self._counters = source.counters(budget.unit)
-        self._source, self._rows = source, rows_of(source, folder, self._counters)
+        self._source = source
         self._amount = budget.amount
         self.is_undecided, self.decided = False, offset
         self._names = dict(source.metrics)
         self._needed = frozenset({*needed, *self._names.values()} - {NUM_PARAMS})
+        theirs = {ours: name for name, ours in source.metrics}
+        tags = [theirs.get(name, name) for name in self._needed]
+        self._rows = rows_of(source, folder, self._counters, tags)
         self._first = self._after = after
         self.latest = -1
         self._waiting: dict[int, dict[str, float]] = {}

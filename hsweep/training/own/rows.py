@@ -6,11 +6,12 @@ start. Then they are read from the start again, and the caller has to expect row
 
 import contextlib
 import csv
+import functools
 import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -54,20 +55,24 @@ _EDGE_BYTES: Final = 256
 has written the file anew."""
 
 
-def rows_of(source: MetricSource, folder: Path, counters: Sequence[str]) -> Rows:
+def rows_of(
+    source: MetricSource, folder: Path, counters: Sequence[str], needed: Collection[str]
+) -> Rows:
     """Return the rows that a source has, or will have, in a trial's folder; ``counters`` are the
-    keys that may count the budget."""
+    keys that may count the budget, ``needed`` those of the metrics that decide."""
     if source.kind == "trainer_state":
         return _trainer_rows(folder / source.where)
     if source.kind == "tensorboard":
         pattern = f"{source.where}/**/*.tfevents.*"
-        return _file_rows(folder, pattern, "event", _read_event, lambda: _event_parser(source.unit))
+        spans = {tag: dict[Path, list[float]]() for tag in needed}
+        parser_of = functools.partial(_event_parser, source.unit, spans)
+        return _file_rows(folder, pattern, "event", _read_event, parser_of)
     read = _read_view if source.kind == "stdout" else _read_line
     parsers = {
-        "csv_file": lambda: _csv_parser(counters),
-        "stdout": lambda: _pattern_parser(source.where, counters),
+        "csv_file": lambda _: _csv_parser(counters),
+        "stdout": lambda _: _pattern_parser(source.where, counters),
     }
-    parser = parsers.get(source.kind, lambda: _parse_json)
+    parser = parsers.get(source.kind, lambda _: _parse_json)
     return _file_rows(folder, source.files, "line", read, parser)
 
 
@@ -127,7 +132,7 @@ class GrowingFile:
 
 
 def _file_rows(
-    folder: Path, pattern: str, kind: str, read: ReadRecord, parser: Callable[[], Parse]
+    folder: Path, pattern: str, kind: str, read: ReadRecord, parser: Callable[[Path], Parse]
 ) -> Rows:
     """Return the rows of all files of a pattern, one file after another."""
     files: dict[Path, tuple[GrowingFile, Parse]] = {}
@@ -135,7 +140,7 @@ def _file_rows(
     def new(has_ended: bool) -> Iterator[Row]:
         for path in sorted(folder.glob(pattern), key=_natural):
             if path not in files:
-                files[path] = GrowingFile(path, read), parser()
+                files[path] = GrowingFile(path, read), parser(path.parent.relative_to(folder))
             file, parse = files[path]
             for number, record in file.new(has_ended):
                 place = f"{path.name}, {kind} {number}"
@@ -246,16 +251,32 @@ def _read_event(file: BinaryIO, _has_ended: bool) -> bytes | None:
     return content[:length] if len(content) == length + _CHECKSUM_BYTES else None
 
 
-def _event_parser(unit: str | None) -> Parse:
+def _event_parser(
+    unit: str | None, spans: Mapping[str, dict[Path, list[float]]], folder: Path
+) -> Parse:
     """Return a function that yields the scalars of an event, each with its step; where the tag
-    ``unit`` counts the budget, with the value of that tag at the step instead."""
+    ``unit`` counts the budget, with the value of that tag at the step instead.
+
+    ``spans`` holds when each folder's first and last value of a tag was written: two folders that
+    are written at once are two metrics, as of training and validation.
+    """
     current: int | None = None
     count: float | None = None
     waiting: dict[str, object] = {}
 
     def parse(place: str, _number: int, content: bytes) -> Iterator[Mapping[str, object]]:
         nonlocal current, count, waiting
-        for step, tag, value in _scalars(content, place):
+        for step, tag, value, at in _scalars(content, place):
+            if (of_tag := spans.get(tag)) is not None:
+                own = of_tag.setdefault(folder, [at, at])
+                own[1] = at
+                for other, (first, last) in of_tag.items():
+                    if other != folder and max(first, own[0]) < min(last, at):
+                        both = f"{shown(str(other))} and {shown(str(folder))}"
+                        raise UserError(
+                            f"{place}: {tag} is written in two folders at once, {both}; name "
+                            f"one of them, as tensorboard({shown(str(folder))})"
+                        )
             if unit is None:
                 yield {STEP: step, tag: value}
                 continue
@@ -272,7 +293,8 @@ def _event_parser(unit: str | None) -> Parse:
     return parse
 
 
-def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:
+def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float, float]]:
+    """Yield the step, tag, value and time of each scalar of an event."""
     # Imported late: the package imports torch.
     import numpy as np
     from tensorboardX.proto.event_pb2 import Event
@@ -287,9 +309,11 @@ def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:
         kind = value.WhichOneof("value")
         if kind == "simple_value":
             # The shortest number that rounds to it: 0.81, not 0.810000002384.
-            yield event.step, value.tag, float(str(np.float32(value.simple_value)))
-        elif kind == "tensor" and (number := _tensor_scalar(value.tensor)) is not None:
-            yield event.step, value.tag, number
+            number: float | None = float(str(np.float32(value.simple_value)))
+        else:
+            number = _tensor_scalar(value.tensor) if kind == "tensor" else None
+        if number is not None:
+            yield event.step, value.tag, number, event.wall_time
 
 
 def _tensor_scalar(tensor: Any) -> float | None:
