@@ -364,9 +364,7 @@ def test_two_writers_of_one_tag_are_told_apart_from_a_script_that_was_started_ag
                 writer.add_scalar("lr", step / 8, step, walltime=time + 100 * offset)
     read = reader(tensorboard("runs"), tmp_path)
     if at_once:
-        with pytest.raises(
-            UserError, match=r"top1 is written in two folders at once, 'runs/train' and"
-        ):
+        with pytest.raises(UserError, match=r"top1 is written in two folders at once"):
             read.poll()
         read = reader(tensorboard("runs/val"), tmp_path)
     assert [unit for unit, _ in read.poll() + read.last_units()] == [1, 2, 3]
