@@ -16,6 +16,9 @@ from tasks.sources.cache import cached_arrays
 
 Array = NDArray[Any]
 
+IGNORED: Final = -100
+"""The class of what has none, which torch's losses leave out."""
+
 _SENT_WHOLE: Final = 1 << 20
 """Bytes of arrays up to which they go with their task."""
 _SPLIT_SEED: Final = 0
@@ -106,7 +109,8 @@ def by_name(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, A
 def of_constant(metric: str, targets: Array) -> float:
     """Return what the best constant scores on targets, by the name of a metric."""
     if metric == "top1":
-        return float(np.unique(targets, return_counts=True)[1].max() / targets.size)
+        classes = targets[targets != IGNORED]
+        return float(np.unique(classes, return_counts=True)[1].max() / classes.size)
     if metric == "nmse":
         return 1.0
     numbers = targets.astype(np.float64)
@@ -196,8 +200,11 @@ def _array(value: Any, label: str, *, is_target: bool = False) -> Array:
         raise ValueError(f"{label} holds no examples")
     if array.dtype.kind in "iu" or (array.dtype.kind == "b" and is_target):
         integers = array.astype(np.int64)
-        if is_target and integers.min() < 0:
-            raise ValueError(f"{label} holds the class {integers.min()}; classes are 0, 1, ...")
+        if is_target and (lowest := integers[integers != IGNORED].min(initial=0)) < 0:
+            raise ValueError(
+                f"{label} holds the class {lowest}; classes are 0, 1, ..., and {IGNORED} where "
+                "there is none"
+            )
         return integers
     if array.dtype.kind == "b":
         return array

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from models.fields import choice, share
 from tasks.array_store import (
+    IGNORED,
     Array,
     Part,
     arrays_of,
@@ -162,13 +163,16 @@ def arrays(
         x: the examples, along the first dimension: a tensor or an array; a tuple of several, the
             model's arguments, or a dictionary of its keyword arguments; or a ``Dataset`` of pairs
             (x, y), which is read once, whole.
-        y: the target of each example; whole numbers are classes 0, 1, ...
+        y: the target of each example; whole numbers are classes 0, 1, ..., and -100 has none: it
+            counts neither in losses of torch nor in ``top1``.
         validation: the share of the examples that is held out to validate on, of each class, the
             same for every seed; or other examples, as ``(x, y)`` or as a ``Dataset``.
         loss: a function of what the model returns and the targets that returns the mean over the
             batch, a loss of ``torch.nn``, or a name in ``torch.nn.functional``. By default the
             cross-entropy of whole numbers and the mean squared error of others, where the model
             returns a tensor, an object with ``logits``, or a tuple that begins with a tensor.
+            Parts of a batch (``Recipe(accumulate=...)``, several processes) count by their targets
+            other than -100: what else a loss leaves out belongs in a task of your own.
         metric: the main metric: ``top1``, ``mse``, ``mae``, ``nmse`` (the mean squared error over
             the targets' variance), ``validation_loss``, or a function of all outputs and targets
             that returns a number. By default ``top1`` of whole numbers and ``mse`` of others; with
@@ -312,6 +316,8 @@ class ArrayData(EpochData):
         super().__init__(len(self._train[1]), len(self._validation[1]), sampling_seed, batch_size)
         self._task = task
         self._variance = of_constant("mse", task.validation_targets())
+        targets = [part[1] for part in examples if not part[1].is_floating_point()]
+        self._is_whole = not any(bool((part == IGNORED).any()) for part in targets)
 
     def batches(self, start_step: int) -> Iterator[Batch]:
         """Yield (inputs, targets) without end, beginning with ``start_step``."""
@@ -326,6 +332,21 @@ class ArrayData(EpochData):
         """Return the mean loss of a batch."""
         inputs, targets = batch
         return self._loss(self._outputs(model, inputs), targets)
+
+    def parts(self, batch: Batch, at_once: int) -> list[tuple[Batch, float]]:
+        """Return parts of a batch, each with its share of the targets that count."""
+        inputs, targets = batch
+        rows = [slice(at, at + at_once) for at in range(0, len(targets), at_once)]
+        counts = [self._counted(targets[part]) for part in rows]
+        return [
+            ((tuple(tensor[part] for tensor in inputs), targets[part]), count / sum(counts))
+            for part, count in zip(rows, counts, strict=True)
+            if count
+        ] or [(batch, 1.0)]
+
+    def _counted(self, targets: Tensor) -> int:
+        """Return how many targets count in a mean over a batch."""
+        return len(targets) if self._is_whole else int((targets != IGNORED).sum())
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Return the metrics of the examples to validate on."""
@@ -367,7 +388,8 @@ class ArrayData(EpochData):
                 predictions.append(outputs)
             elif metric != _LOSS:
                 score = _score(metric, outputs, truth).double()
-            total += torch.stack((loss, score, torch.ones_like(loss))) * len(truth)
+            if counted := self._counted(truth):
+                total += torch.stack((loss, score, torch.ones_like(loss))) * counted
         sums = total if callable(metric) else sum_over_processes(total)
         loss_sum, score_sum, count = sums.tolist()
         values = {loss_name: loss_sum / count}
@@ -448,6 +470,6 @@ def _score(metric: str, outputs: Any, targets: Tensor) -> Tensor:
     """Return the mean of a metric over a batch; of ``nmse`` the squared error."""
     if metric == "top1":
         logits, classes = logits_of(outputs, targets)
-        return (logits.argmax(1) == classes).double().mean()
+        return (logits.argmax(1) == classes)[classes != IGNORED].double().mean()
     difference = numbers_of(outputs, targets).double() - targets
     return difference.abs().mean() if metric == "mae" else difference.square().mean()

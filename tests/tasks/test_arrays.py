@@ -250,7 +250,7 @@ def test_large_arrays_reach_another_process_by_the_cache(
     [
         ((X,), "y is missing"),
         ((X, CLASSES[:9]), "x has 60 examples and y 9"),
-        ((X, CLASSES - 1), r"y holds the class -1; classes are 0, 1, \.\.\."),
+        ((X, CLASSES - 1), r"y holds the class -1; classes are 0, 1, \.\.\., and -100 where"),
         ((X, [str(each) for each in CLASSES]), "y must hold numbers, not <U1"),
         ((np.where(X > 2, np.nan, X), CLASSES), r"x holds nan at \[\d+, \d+\]; replace it"),
         (([[1], [1, 2]], [0, 1]), "x is no array"),
@@ -280,3 +280,35 @@ def test_arrays_that_cannot_be_learned_from_are_refused(given: Any, said: str) -
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         arrays(X, CLASSES, **settings)
+
+
+def test_targets_of_minus_100_count_nowhere() -> None:
+    """What is left out changes no loss, no score and no gradient, whatever batches it lies in."""
+    sequences = RANDOM.integers(3, size=(60, 4))
+    hidden = np.where(RANDOM.random((60, 4)) < np.linspace(0, 0.9, 60)[:, None], -100, sequences)
+    hidden[7] = -100
+    x = np.repeat(X[:, None], 4, 1)
+    task = arrays(x, hidden, validation=(x, hidden))
+    counted = hidden != -100
+    shares = np.bincount(hidden[counted]) / counted.sum()
+    assert next(each.chance for each in task.metrics if each.name == "top1") == shares.max()
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=60, device=CPU)
+    assert isinstance(data, ArrayData)
+    model = nn.Linear(5, 3)
+    logits = model(torch.tensor(x[counted], dtype=torch.float32))
+    truth = torch.tensor(hidden[counted])
+    found = data.evaluate(model)
+    assert found["validation_loss"] == pytest.approx(functional.cross_entropy(logits, truth).item())
+    assert found["top1"] == pytest.approx((logits.argmax(1) == truth).double().mean().item())
+    batch = next(data.batches(0))
+    for at_once in (60, 16, 1):
+        losses = [data.loss(model, part) * share for part, share in data.parts(batch, at_once)]
+        assert torch.stack(losses).sum().item() == pytest.approx(found["validation_loss"])
+
+
+def test_a_number_of_minus_100_is_one_like_any_other() -> None:
+    task = arrays(X, np.full(60, -100.0), validation=(X, NUMBERS))
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=60, device=CPU)
+    assert isinstance(data, ArrayData)
+    [(_, share), *_] = data.parts(next(data.batches(0)), 15)
+    assert share == 0.25
