@@ -18,10 +18,12 @@ class Outlook:
     Args:
         expected: runs and budget units that early stopping leaves of the plan, or that a search in
             rounds typically asks for; None where all are trained, or the number is unknown.
+        most: runs of the longest search in rounds of many; 0 without one.
     """
 
     coordinator: Coordinator
     expected: tuple[int, int] | None = None
+    most: int = 0
     _began: float | None = None
     _trained: float = 0.0
     _last_report: dict[str, float] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Outlook:
             most = table.num_ended + len(table.open_keys)
             expected = most if self.expected is None else self.expected[0]
             if (rounds := self.coordinator.rounds) is not None:
-                num_begun = most - len(rounds.waiting)
+                num_begun = max(num_begun, len(rounds.asked))
             return max(num_begun, min(expected, most)) + self.coordinator.num_to_come
 
     def _remainder(self) -> tuple[dict[str, int], float, float]:

@@ -69,6 +69,7 @@ class Progress:
 
     Args:
         note_time_left: called every few seconds with the estimated seconds until the run ends.
+        note_round: called when a search begins a round.
 
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
@@ -79,6 +80,7 @@ class Progress:
         console: Console,
         outlook: "Outlook",
         note_time_left: Callable[[float], None] = lambda _seconds: None,
+        note_round: Callable[[], None] = lambda: None,
     ) -> None:
         self._console = console
         self._outlook = outlook
@@ -91,7 +93,7 @@ class Progress:
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
         self._noted: set[str] = set()
-        self._note_time_left = note_time_left
+        self._note_time_left, self._note_round = note_time_left, note_round
         self._last_note = time.monotonic()
         self._cell: Any = None  # the line of a notebook
         self._last_line, self._last_end = -math.inf, ""
@@ -136,6 +138,7 @@ class Progress:
         if rounds is not None and rounds.design.line != self._round:
             self._round = rounds.design.line
             self._console.print(Text(self._round, style="bold"), soft_wrap=True)
+            self._note_round()
         is_news = trial.key in self._tried_again or trial.key not in self._seen
         self._seen.add(trial.key)
         if attempt > 1 and is_news and not self.is_live:

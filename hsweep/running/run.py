@@ -36,7 +36,7 @@ from hsweep.planning.code import files_of
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
-from hsweep.record.journal_reader import RUNS
+from hsweep.record.journal_reader import MOST, ROUND, RUNS
 from hsweep.record.mirror import check_storage, mirroring
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
@@ -298,7 +298,10 @@ def _train(
     trials = coordinator.planned_trials()
     for line in reuse.lines(len(trials)):
         console.print(line, soft_wrap=True)
-    progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
+    note_round = functools.partial(_note_runs, journal, outlook)
+    progress = Progress(
+        console, outlook, functools.partial(setattr, lease, "seconds_left"), note_round
+    )
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
     if number := coordinator.num_gaps:
@@ -398,10 +401,12 @@ def _coordinator(
         trials = proposer.known_trials
     record_trials(journal, trials)
     reuse(trials)
-    expected = None
+    expected, most = None, 0
     is_shorter = plan.sweep.early_stopping is not None or search is not None
     if is_shorter and proposer is None and change.only is None:
-        trained = play_out(plan.sweep, rehearsed(trials, search)[0], study.manifest.added_keys)
+        typical, longest = rehearsed(trials, search)
+        trained = play_out(plan.sweep, typical, study.manifest.added_keys)
+        most = len(longest) if search is not None else 0
         expected = len(trained), sum(trained.values())
     coordinator = Coordinator(
         journal=journal,
@@ -416,14 +421,16 @@ def _coordinator(
         named_by=trials or plan.trials,
         keeper=keeper,
     )
-    return coordinator, Outlook(coordinator, expected)
+    return coordinator, Outlook(coordinator, expected, most)
 
 
 def _note_runs(journal: Journal, outlook: Outlook) -> None:
-    """Record how many trials the study will have trained, for readers; a record that cannot be
-    written ends the run elsewhere."""
+    """Record how many trials the study will have trained, and the round that it is in, for readers;
+    a record that cannot be written ends the run elsewhere."""
+    rounds = outlook.coordinator.rounds
+    present = None if rounds is None or rounds.is_over else rounds.design.line or None
     with contextlib.suppress(OSError):
-        journal.set_meta(RUNS, str(outlook.num_runs))
+        journal.set_metas({RUNS: str(outlook.num_runs), MOST: str(outlook.most), ROUND: present})
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.trial import TrialStatus
-from hsweep.record.journal_reader import JournalReader
+from hsweep.record.journal_reader import MOST, ROUND, JournalReader
 from hsweep.record.lease import Holder, read_holder
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
@@ -28,6 +28,7 @@ state: ``running``, ``complete`` or ``interrupted``.
 ended: trials that have run and need no more training.
 share: of the runs, 0 to 1, that have ended.
 counts: how many runs have ended, and how many are in which state, in words.
+round: that a search is in, in words; empty where none runs.
 time: how long it has run, how long it is likely to run; empty where it does not run.
 training: the table of the trials in training: its ``header``, its ``rows``, and in ``more`` what
     it leaves out.
@@ -56,7 +57,8 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
         "state": "running" if is_running else "interrupted" if is_open else "complete",
         "ended": ended,
         "share": ended / runs if runs else 0.0,
-        "counts": _counts(counts, ended, runs, is_running=is_running),
+        "counts": _counts(counts, ended, runs, int(journal.meta(MOST) or 0), is_running=is_running),
+        "round": (is_running and journal.meta(ROUND)) or "",
         "time": _time(holder, rows, journal.last_time()),
         "training": _training(journal, running, labels, metric, unit),
         "curves": curves,
@@ -67,7 +69,9 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     }
 
 
-def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_running: bool) -> str:
+def _counts(
+    counts: Mapping[TrialStatus, int], ended: int, runs: int, most: int, *, is_running: bool
+) -> str:
     if not runs:
         return "no run yet"
     words = _WORDS if is_running else {**_WORDS, TrialStatus.RUNNING: "interrupted"}
@@ -77,6 +81,8 @@ def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_runn
         if count
     ]
     text = f"{ended:,} of {counted(runs, 'run')} ended"
+    if is_running and most > runs:
+        text = f"{ended:,} of about {counted(runs, 'run')} ended (rarely more than {most:,})"
     return f"{text}: {', '.join(parts)}" if parts else text
 
 

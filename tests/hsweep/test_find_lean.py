@@ -1,6 +1,7 @@
 """A study that races its shapes: what it trains and says, and where it is cut off."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -92,6 +93,41 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     shown = hsweep("show", "toy-quick").stdout
     assert f"12 shapes: {len(runs)} runs of 1 step" in shown
     assert f"{100 - len(runs)} further runs were planned and not needed: the search did" in shown
+
+
+_LOOKS = """
+    import json
+    from hsweep.paths import Home
+    from hsweep.record.study import StudyFolder
+    from hsweep.watching.now import study_now
+
+    study = StudyFolder.open(Home(Path(HOME)), "toy-quick")
+    with study.journal() as journal, journal.snapshot():
+        now = study_now(study, journal)
+    with Path(LOOKS).open("a") as file:
+        print(json.dumps([now["counts"], now["round"]]), file=file)
+"""
+
+
+def test_who_watches_sees_the_runs_that_were_promised_and_the_round(
+    hsweep: Invoke, tmp_path: Path, home: Home
+) -> None:
+    """On a ladder, where the longer trainings wait for the shorter ones."""
+    file, looks = write(tmp_path), tmp_path / "looks"
+    look = _LOOKS.replace("HOME", repr(str(home.root))).replace("LOOKS", repr(str(looks)))
+    text = file.read_text().replace("steps(1)", "steps(20, ladder=[10, 20])")
+    file.write_text(text.replace("    counter = Path", f"{look}    counter = Path"))
+    ended = hsweep("run", file, "--runner", "inline", "--no-check")
+    assert ended.exit_code == 0, ended.output
+    said = re.search(r"about (\d+) runs .*rarely more than (\d+)", ended.output)
+    assert said is not None, ended.output
+    seen = [json.loads(line) for line in looks.read_text().splitlines()]
+    first = f"0 of about {said[1]} runs ended (rarely more than {said[2]}): "
+    assert seen[0][0].startswith(first), seen[0]
+    rounds = list(dict.fromkeys(place for _, place in seen))
+    assert rounds == re.findall(r"^round \d.*$", ended.output, re.MULTILINE)
+    counts = [re.match(r"(\d+) of (?:about )?(\d+)", counts) for counts, _ in seen]
+    assert all(int(at[1]) < int(at[2]) <= max(map(int, said.groups())) for at in counts if at)
 
 
 def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

@@ -73,7 +73,7 @@
     }
     const axis = layout.yaxis;
     if (axis && Array.isArray(axis.ticktext)) {
-      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 18)) });
+      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 26)), tickfont: Object.assign({}, axis.tickfont, { size: 11 }) });
     }
     kept.annotations = (layout.annotations || []).map((note) => {
       return note.text.startsWith("<b>") ? Object.assign({}, note, { text: squeezed(note.text, 32) }) : note;
@@ -101,7 +101,8 @@
     const labels = ((layout.yaxis && layout.yaxis.ticktext) || []).map((text) => text.length * 7);
     layout.xaxis = fitted(layout.xaxis, width - Math.max(60, ...labels));
     layout.yaxis = fitted(layout.yaxis, holder.clientHeight - 60);
-    const longest = width < NARROW ? Math.floor(width * 0.48 / 7.2) - 8 : 40;
+    const isOnePerLine = figure.data.filter((trace) => trace.name && trace.showlegend !== false).length < 4;
+    const longest = width < NARROW && !isOnePerLine ? Math.floor(width * 0.48 / 7.2) - 8 : 40;
     const isNew = !wired.has(holder);
     window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
     drawn.add(holder);

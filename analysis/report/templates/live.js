@@ -38,6 +38,7 @@
     shown("now-state").dataset.state = now.state;
     shown("now-counts").textContent = now.counts;
     shown("now-share").value = now.share;
+    shown("now-round").textContent = now.round;
     shown("now-time").textContent = now.time;
     fill("training-table", now.training, "No trial is in training.");
     fill("lately-table", now.lately, "No trial has ended.");
