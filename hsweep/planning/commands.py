@@ -1,8 +1,9 @@
 """Checks of a sweep's command before it runs: its fields at every point, its program, its files."""
 
+import ast
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ def check_commands(trials: Sequence[Trial]) -> None:
     if not directory.is_dir():
         raise UserError(f"the command runs in {directory}, which is no folder; see folder=")
     pairs: set[tuple[str, str]] = set()
+    booleans: set[str] = set()
     for trial in trials:
         arguments = arguments_of(command, trial, _FOLDER)
         fill(command.resume, fields_of(trial, _FOLDER))
@@ -52,10 +54,41 @@ def check_commands(trials: Sequence[Trial]) -> None:
                     f"the command's script {shown(script)} is not in {directory}, where the "
                     "command runs; give its path from there, or say folder="
                 )
+            if script:
+                booleans = _booleans_of(directory / script)
             for word in arguments[1:]:
                 if word.endswith(".sh"):
                     _check_first_line(directory / word)
+        _check_booleans(arguments, booleans)
     _check_axes(command, trials)
+
+
+def _booleans_of(script: Path) -> set[str]:
+    """Return the options of a script that argparse gives ``type=bool``."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {
+        word.value
+        for call in calls
+        if any(key.arg == "type" and ast.unparse(key.value) == "bool" for key in call.keywords)
+        for word in call.args
+        if isinstance(word, ast.Constant) and isinstance(word.value, str)
+    }
+
+
+def _check_booleans(arguments: Sequence[str], booleans: Collection[str]) -> None:
+    """Refuse False for an option that takes any text for True."""
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, sign, value = word.partition("=")
+        if option in booleans and (value if sign else after) in ("False", "false", "0", "no"):
+            raise UserError(
+                f"{option} is given {value if sign else after}, and its type=bool takes any text "
+                f"for True; give it action=BooleanOptionalAction in the script, and write "
+                f"{{axis:{option}|--no-{option.lstrip('-')}}}"
+            )
 
 
 def _check_fields(command: Command, trials: Sequence[Trial]) -> None:

@@ -228,6 +228,14 @@ def test_rows_of_one_unit_are_merged_until_all_that_is_needed_is_there(tmp_path:
     assert [(unit, each["loss"]) for unit, each in read.poll()] == [(2, 1.25), (3, 1)]
 
 
+def test_what_is_tested_after_the_last_unit_belongs_to_it(tmp_path: Path) -> None:
+    read = reader(csv_file("log"), tmp_path, budget=epochs(2))
+    append(tmp_path / "log", "epoch,top1,test\n1,0.5,\n2,0.75,\n")
+    assert read.poll() == [(1, {"top1": 0.5})]
+    append(tmp_path / "log", "2,,0.625\n")
+    assert read.poll() + read.last_units() == [(2, {"top1": 0.75, "test": 0.625})]
+
+
 def test_a_csv_file_may_change_its_columns_in_the_middle(tmp_path: Path) -> None:
     read = reader(csv_file("log.csv"), tmp_path)
     rows = "epoch,loss,top1\n1,9,0.5\nepoch,lr,loss,top1\n2,0.1,8,0.75\n"

@@ -89,6 +89,7 @@ LAUNCHERS = {
     "plain.sh": "echo 1\n",
     "bom.sh": "\ufeff#!/bin/sh\necho 1\n",
     "absent.sh": "#!/no/such/python -u\nprint(1)\n",
+    "amp.py": "parser.add_argument('--amp', '-a', default=True, type=bool)\n",
 }
 
 
@@ -108,6 +109,14 @@ class TestBeforeTheStart:
             ("./bom.sh {heads}", {}, r"run .*/bom.sh, which does not begin with the name of a"),
             ("./absent.sh {heads}", {}, "run .*/absent.sh, which does not begin with .* is here"),
             ("python train.py", {}, r"does not use \{heads\}, so heads=1 and heads=2 would be"),
+            *(
+                (
+                    f"python amp.py {words}",
+                    {"space": grid(amp=[True, False])},
+                    r"--amp is given False, .*BooleanOptionalAction.* \{axis:--amp\|--no-amp\}",
+                )
+                for words in ("--amp {amp}", "--amp={amp}")
+            ),
             (
                 "python train.py {heads}",
                 {"metrics": json_lines("log.jsonl")},

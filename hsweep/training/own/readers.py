@@ -157,7 +157,8 @@ class Reader:
         if self.is_undecided:
             return units
         for unit in sorted(self._complete):
-            if unit in self._ended or unit < self.latest:
+            # After the last the script may test, and write that, too.
+            if (unit in self._ended and unit != self._amount) or unit < self.latest:
                 units.append((unit, {**self._once, **self._waiting[unit]}))
                 self._after = unit
                 for earlier in [other for other in self._waiting if other <= unit]:

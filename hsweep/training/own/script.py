@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.user_training import Command, UserTraining
-from hsweep.errors import RefusedReportError, UserError
+from hsweep.errors import FinalError, RefusedReportError, UserError
 from hsweep.reporting import SEED_VARIABLE
 from hsweep.training.own.process import (
     ScriptProcess,
@@ -173,7 +173,9 @@ class _Script:
             return run.stop() if run.has_to_end else run.end_by_itself()
         if self._last is None:
             problem = f"the script {how} after unit {run.unit} of {run.budget} {run.budget_unit}"
-            raise UserError(": ".join(filter(None, [problem, self._process.last_lines(1)])))
+            # By convention 2 is a wrong use of the command, which another attempt would repeat.
+            kind = FinalError if code == 2 and not run.unit else UserError
+            raise kind(": ".join(filter(None, [problem, self._process.last_lines(1)])))
         self._process.stop(self._command.grace_seconds)
         if code != 0:
             run.add_note(f"the script {how} after its last report")
