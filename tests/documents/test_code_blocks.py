@@ -21,7 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "AGENTS.md"
 PAGES = [ROOT / "README.md", AGENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-RUN = ("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
+IN_ORDER = ("design-a-study.md",)
+"""Pages whose commands go on from one another, in one home."""
+RUN = (
+    *("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md"),
+    *IN_ORDER,
+)
 """Pages of which each command is run; of the others each is read."""
 NOT_RUN = {
     "hsweep ui": "serves until it is stopped",
@@ -38,6 +43,7 @@ FEWER = {"epochs=100": "epochs=6"}
 not trained for a minute."""
 SMALLER = {
     "digits_sweep.py": ["lr=0.01", "replicates=1"],
+    "my_vit.py": ["epochs=1", "replicates=2"],
     "script_sweep.py": ["lr=0.01", "heads=1"],
     "longer": ["epochs=6"],
 }
@@ -154,8 +160,10 @@ def test_what_a_page_shows_runs(
     for words in commands(page):
         if not any(part in f"hsweep {shlex.join(words)}" for part in NOT_RUN):
             home = tmp_path / "home"
-            shutil.rmtree(home, ignore_errors=True)
-            shutil.copytree(studies, home)
+            if name not in IN_ORDER:
+                shutil.rmtree(home, ignore_errors=True)
+            if not home.exists():
+                shutil.copytree(studies, home)
             words = [key if re.fullmatch("t[0-9a-f]{8}", word) else word for word in words]
             smaller = [f"--set={each}" for word in words for each in SMALLER.get(word, ())]
             call([*(FEWER.get(word, word) for word in words), *smaller], home)
