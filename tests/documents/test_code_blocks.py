@@ -21,8 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "AGENTS.md"
 PAGES = [ROOT / "README.md", AGENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-IN_ORDER = ("design-a-study.md",)
+IN_ORDER = ("design-a-study.md", "gallery.md")
 """Pages whose commands go on from one another, in one home."""
+SLOW = ("gallery.md",)
+"""Pages whose commands train more than seconds."""
 RUN = (
     *("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md"),
     *IN_ORDER,
@@ -43,7 +45,9 @@ FEWER = {"epochs=100": "epochs=6"}
 not trained for a minute."""
 SMALLER = {
     "digits_sweep.py": ["lr=0.01", "replicates=1"],
-    "my_vit.py": ["epochs=1", "replicates=2"],
+    "my_vit.py": ["epochs=1", "replicates=2", "heads=2,4", "depth=1,4"],
+    "vit_lean": ["epochs=3", "heads=4", "depth=1,4"],
+    "retrieval_heads": ["epochs=4", "lr=0.02", "heads=3,4", "replicates=1"],
     "script_sweep.py": ["lr=0.01", "heads=1"],
     "longer": ["epochs=6"],
 }
@@ -144,15 +148,18 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "home"
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RUN],
+)
 def test_what_a_page_shows_runs(
     name: str, studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     page = by_name(name)
-    write_files(by_name("index.md"), tmp_path)
-    write_files(page, tmp_path)
+    for each in (by_name("sweep-file.md"), by_name("index.md"), page):
+        write_files(each, tmp_path)
     (tmp_path / "wandb.py").write_text(WANDB)
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     shutil.copy("my_heads.py", "my_sweep.py")
