@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
+from hsweep.design.domain import make_plain
 from hsweep.design.labels import unit_word
 from hsweep.errors import UserError, check_choice, check_whole, shown
 
@@ -41,6 +42,7 @@ class Budget:
     ladder: Sequence[int] = ()
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_choice("budget unit", self.unit, get_args(BudgetUnit))
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
             check_whole(f"budget {name}", value, 1)

@@ -4,7 +4,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError, is_number, shown
@@ -71,6 +71,7 @@ class IntRange:
     step: int = 1
 
     def __post_init__(self) -> None:
+        make_plain(self)
         numbers = (self.low, self.high, self.step)
         are_whole = all(type(number) is int and abs(number) <= 2**62 for number in numbers)
         if not are_whole or self.low > self.high or self.step < 1:
@@ -102,6 +103,7 @@ class RealRange:
     log: bool = False
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not (is_number(self.low) and is_number(self.high) and self.low < self.high):
             raise UserError(
                 "an interval has finite numbers low < high; got "
@@ -199,10 +201,23 @@ def _check(value: object) -> None:
         raise UserError(f"axis values are text without control characters; got {shown(value)}")
 
 
+def make_plain(settings: Any) -> None:
+    """Replace numpy's numbers among the fields of a dataclass by Python's own."""
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if (number := plain_number(value)) is not value:
+            object.__setattr__(settings, each.name, number)
+
+
+def plain_number(value: Any) -> Any:
+    """Return one of numpy's numbers as Python's own, and any other value as it is."""
+    is_number = hasattr(value, "item") and getattr(value, "ndim", 0) == 0
+    return value.item() if is_number else value
+
+
 def _plain(value: Any) -> AxisValue:
     """Turn numpy scalars and nested lists into plain Python values, so that they hash and print."""
-    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = value.item()
+    value = plain_number(value)
     if isinstance(value, (list, range, tuple)):
         return tuple(_plain(part) for part in value)
     return value  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
+from hsweep.design.domain import make_plain
 from hsweep.errors import UserError, check_choice, check_whole, unknown_name
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
@@ -81,6 +82,7 @@ class Asha:
     scouts: int | None = None
 
     def __post_init__(self) -> None:
+        make_plain(self)
         least = {"grace": 1, "reduction_factor": 2, "min_survivors": 1, "scouts": 1}
         for name, bound in least.items():
             if (value := getattr(self, name)) is not None:

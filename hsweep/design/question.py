@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+from hsweep.design.domain import make_plain
 from hsweep.design.labels import listed
 from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
 
@@ -108,6 +109,7 @@ class Transition:
     within: str | None = None
 
     def __post_init__(self) -> None:
+        make_plain(self)
         _check_axes("x", self.x)
         for field, axis in (("by", self.by), ("within", self.within)):
             _check_axes(field, *(() if axis is None else (axis,)))
@@ -180,6 +182,7 @@ class Lean:
     nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not (is_number(self.margin) and self.margin > 0):
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
         baseline: object = self.baseline

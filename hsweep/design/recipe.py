@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
+from hsweep.design.domain import make_plain
 from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
 
 Schedule = Literal["cosine", "linear", "constant", "wsd"]
@@ -117,6 +118,7 @@ class Recipe:
     cutmix: float | None = None
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name, (holds, rule) in _RULES.items():
             value = getattr(self, name)
             may_be_none = type(self).__dataclass_fields__[name].default is None

@@ -9,7 +9,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
-from hsweep.design.domain import AxisValue
+from hsweep.design.domain import AxisValue, make_plain
 from hsweep.design.early_stopping import Asha
 from hsweep.design.fields import field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
@@ -210,6 +210,7 @@ class Sweep:
     folder: str = ""
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_study_name(self.name)
         self._check_fields()
         for axis in self.space.axes:

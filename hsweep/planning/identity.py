@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from hsweep.design.domain import plain_number
 from hsweep.design.user_training import TRAINING_PARTS, captured
 from hsweep.errors import NESTED, UserError, shown
 from hsweep.record.provenance import version_of
@@ -72,6 +73,8 @@ def describe(value: Any, *, for_key: bool = False, names_functions: bool = False
     if isinstance(value, Path):
         return str(value)
     part = partial(describe, for_key=for_key, names_functions=names_functions)
+    if (number := plain_number(value)) is not value:
+        return part(number)
     if names_functions and isinstance(value, FunctionType):
         around = part(captured(value))
         return {"name": value.__qualname__, **({"captured": around} if around else {})}

@@ -2,9 +2,12 @@
 
 import contextlib
 import dataclasses
+import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -30,6 +33,7 @@ from hsweep import (
 )
 from hsweep.design.space import parse_values
 from hsweep.design.sweep import RESERVED_AXES, resolve
+from hsweep.planning.identity import describe
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import make_plan
 from hsweep.planning.prepare import variant
@@ -297,3 +301,28 @@ class TestResolve:
 def test_a_sweep_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         tiny_sweep().name = "other"  # type: ignore[misc]
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    """As settings, in a question and as arguments of a function alike."""
+
+    def sweep_of(whole: Any, real: Any) -> Sweep:
+        return Sweep(
+            name="numbers",
+            space=grid(heads=[1, whole(2)]),
+            train=partial(lambda point, run, rate: None, rate=real(0.5)),
+            metric="loss",
+            goal="min",
+            budget=epochs(whole(4)),
+            replicates=whole(3),
+            early_stopping=Asha(grace=whole(2)),
+            question=lean({"heads": whole(2)}, margin=real(0.25), costs=("heads",)),
+        )
+
+    numpys, own = sweep_of(np.int64, np.float32), sweep_of(int, float)
+    assert numpys.budget == own.budget
+    assert describe(numpys.question) == describe(own.question)
+    assert json.dumps(describe(numpys.early_stopping)) == json.dumps(describe(own.early_stopping))
+    assert [type(numpys.replicates), type(numpys.question.margin)] == [int, float]  # type: ignore[union-attr]
+    bound = (each.train.keywords for each in (numpys, own))  # type: ignore[union-attr]
+    assert len({json.dumps(describe(each)) for each in bound}) == 1
