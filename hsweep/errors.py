@@ -7,6 +7,7 @@ import math
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -105,6 +106,20 @@ def check_whole(name: str, value: object, least: int) -> None:
     the field."""
     if type(value) is not int or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
+
+
+def make_plain(settings: Any) -> None:
+    """Replace numpy's numbers among the fields of a dataclass by Python's own."""
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if (number := plain_number(value)) is not value:
+            object.__setattr__(settings, each.name, number)
+
+
+def plain_number(value: Any) -> Any:
+    """Return one of numpy's numbers as Python's own, and any other value as it is."""
+    is_number = hasattr(value, "item") and getattr(value, "ndim", 0) == 0
+    return value.item() if is_number else value
 
 
 def shown(value: object) -> str:

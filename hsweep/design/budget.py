@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
-from hsweep.design.domain import make_plain
 from hsweep.design.labels import unit_word
-from hsweep.errors import UserError, check_choice, check_whole, shown
+from hsweep.errors import UserError, check_choice, check_whole, make_plain, shown
 
 _MOST_UNITS: Final = 10**12
 _MOST_REPORTS: Final = 1_000_000

@@ -4,10 +4,10 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.errors import UserError, is_number, shown
+from hsweep.errors import UserError, is_number, make_plain, plain_number, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,20 +199,6 @@ def _check(value: object) -> None:
         raise UserError(f"whole numbers on an axis have at most {_MOST_DIGITS} digits")
     elif isinstance(value, str) and any(unicodedata.category(c) in _NO_TEXT for c in value):
         raise UserError(f"axis values are text without control characters; got {shown(value)}")
-
-
-def make_plain(settings: Any) -> None:
-    """Replace numpy's numbers among the fields of a dataclass by Python's own."""
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if (number := plain_number(value)) is not value:
-            object.__setattr__(settings, each.name, number)
-
-
-def plain_number(value: Any) -> Any:
-    """Return one of numpy's numbers as Python's own, and any other value as it is."""
-    is_number = hasattr(value, "item") and getattr(value, "ndim", 0) == 0
-    return value.item() if is_number else value
 
 
 def _plain(value: Any) -> AxisValue:

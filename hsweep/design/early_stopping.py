@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
-from hsweep.design.domain import make_plain
-from hsweep.errors import UserError, check_choice, check_whole, unknown_name
+from hsweep.errors import UserError, check_choice, check_whole, make_plain, unknown_name
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
 _FINALISTS: Final = 2

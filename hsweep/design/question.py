@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from hsweep.design.domain import make_plain
 from hsweep.design.labels import listed
-from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
+from hsweep.errors import UserError, check_choice, check_whole, is_number, make_plain, shown
 
 Goal = Literal["min", "max"]
 ASKED: Final = "asked for"

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from hsweep.design.domain import make_plain
-from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
+from hsweep.errors import UserError, check_choice, check_whole, is_number, make_plain, shown
 
 Schedule = Literal["cosine", "linear", "constant", "wsd"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]

@@ -9,7 +9,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
-from hsweep.design.domain import AxisValue, make_plain
+from hsweep.design.domain import AxisValue
 from hsweep.design.early_stopping import Asha
 from hsweep.design.fields import field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
@@ -20,7 +20,15 @@ from hsweep.design.search import Search, search_named
 from hsweep.design.space import Point, Space
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Command, TrainFunction, UserTraining
-from hsweep.errors import UserError, check_choice, check_whole, is_number, shown, unknown_name
+from hsweep.errors import (
+    UserError,
+    check_choice,
+    check_whole,
+    is_number,
+    make_plain,
+    shown,
+    unknown_name,
+)
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
 from models.conditioning import Conditioning, is_probed

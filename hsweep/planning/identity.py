@@ -21,9 +21,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hsweep.design.domain import plain_number
 from hsweep.design.user_training import TRAINING_PARTS, captured
-from hsweep.errors import NESTED, UserError, shown
+from hsweep.errors import NESTED, UserError, plain_number, shown
 from hsweep.record.provenance import version_of
 from tasks.base import is_in_key
 
