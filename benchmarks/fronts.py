@@ -30,7 +30,7 @@ FAMILIES: Final = tuple(
 )
 """Those of `benchmarks.lean`; pairs of equal shapes, each pair better than the cheaper ones; and
 shapes each of which is better than the cheaper ones by a seed sd or two."""
-LAST: Final = ParetoSettings(on=1 - LEVELS[-1], off=LEVELS[-1])
+LAST: Final = ParetoSettings(alpha=LEVELS[-1])
 
 
 def study(family: str, shapes: int, number: int) -> Simulated:

@@ -52,7 +52,7 @@ def fit_pareto(
     **options: Any,
 ) -> ParetoResult:
     """Return the front of runs, with the options of `grouped`."""
-    usual: dict[str, Any] = {"goal": "max", "costs": ("num_params",), "crash_sd": settings.crash_sd}
+    usual: dict[str, Any] = {"goal": "max", "costs": ("num_params",)}
     return pareto.fit(grouped(runs, config, nuisance, **{**usual, **options}), settings)
 
 

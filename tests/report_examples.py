@@ -67,7 +67,7 @@ def transition_result(**changes: Any) -> TransitionResult:
     )
     level = {h: float(np.mean([c.z for c in cells if c.x == h])) for h in HEADS}
     drops = tuple(DropStep(a, b, level[a] - level[b]) for a, b in pairwise(HEADS))
-    settings = TransitionSettings(max_growth=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
+    settings = TransitionSettings(max_growth=0.1, min_drop=0.5)
     result = TransitionResult(
         verdict="collapse",
         shown_by="abruptness",

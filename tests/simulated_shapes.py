@@ -78,7 +78,7 @@ def analysed(
     own = {name: options.pop(name) for name in _OF_THE_KIND if name in options}
     names = ("replicate", "status_column", "budget_column")
     columns: Any = {name: options.pop(name) for name in names if name in options}
-    usual = {"goal": "max", "costs": ["num_params"], "crash_sd": 6.0}
+    usual = {"goal": "max", "costs": ["num_params"]}
     usual["costs"] = [name for name in usual["costs"] if name in frame]
     runs = Runs(frame, metric, columns)
     return fit(grouped(runs, config, nuisance, **{**usual, **options}), **own)

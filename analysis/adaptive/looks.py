@@ -20,7 +20,6 @@ _SPARE: Final = 2
 """Seeds that stand in where runs of a look fail."""
 _PRIOR_DF: Final = 3.0
 """Degrees of freedom of the variance that all shapes have in common."""
-_CRASH_SD: Final = 6.0
 
 
 class Run(NamedTuple):
@@ -92,7 +91,7 @@ class Looks(ABC):
         """Take the usable runs of each shape, with a variance that the others moderate."""
         shapes = [k for k in self.looks if self.values[k]]
         groups = [np.array(self.values[k]) for k in shapes]
-        crashed = screen_crashes(groups, _CRASH_SD)
+        crashed = screen_crashes(groups)
         groups = [group[~bad] for group, bad in zip(groups, crashed, strict=True)]
         squares = [float(group.var()) * group.size for group in groups]
         total_df = sum(group.size - 1 for group in groups)

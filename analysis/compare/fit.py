@@ -195,14 +195,14 @@ def _front(
     usable, reasons = {}, []
     for label, study in candidates.items():
         try:
-            _shapes({label: study}, costs, settings)
+            _shapes({label: study}, costs)
             usable[label] = study
         except UserError as error:
             reasons.append(f"{label} has no front: {error}")
     note = "; ".join(reasons)
     if len(usable) < 2:
         return None, {}, note
-    shapes = _shapes(usable, costs, settings)
+    shapes = _shapes(usable, costs)
     study_of_shape = np.array([str(shape.config[STUDY]) for shape in shapes.comparable])
     draws = FrontDraws.of(shapes, settings, _same_runs(shapes))
     volumes, method = draws.volumes([study_of_shape == label for label in usable])
@@ -226,9 +226,7 @@ def _no_front(manifests: Sequence[Manifest], costs: tuple[str, ...], apart: str)
     return f"no fronts are compared: {why}" if why else ""
 
 
-def _shapes(
-    studies: dict[str, StudyRuns], costs: tuple[str, ...], settings: ParetoSettings
-) -> Grouped:
+def _shapes(studies: dict[str, StudyRuns], costs: tuple[str, ...]) -> Grouped:
     """Return the shapes of studies, named by what varies in any of them."""
     first, *_ = studies.values()
     tables = [study.answering.assign(**{STUDY: label}) for label, study in studies.items()]
@@ -245,7 +243,7 @@ def _shapes(
         config |= dict.fromkeys(first.manifest.axes[:1])
     runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric)
     by = [axis for axis in config if axis not in nuisance]
-    choices: Any = {"goal": first.goal, "costs": costs, "crash_sd": settings.crash_sd}
+    choices: Any = {"goal": first.goal, "costs": costs}
     return grouped(runs, by, list(nuisance), **choices)
 
 

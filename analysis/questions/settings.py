@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from hsweep.errors import UserError, unknown_name
 
@@ -71,11 +71,6 @@ def with_settings(defaults: Settings, texts: Sequence[str]) -> Settings:
 
 
 def _read(hint: Any, name: str, text: str) -> Any:
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if text not in choices:
-            raise UserError(f"setting {name} is one of {', '.join(choices)}, not {text!r}")
-        return text
     kind = int if hint is int else float
     try:
         value = kind(text)

@@ -176,7 +176,7 @@ def read_value(text: str, column: "pd.Series[Any]") -> Any:
     return parse_values(text)[0] if pd.api.types.is_numeric_dtype(column) else text.strip()
 
 
-def table_shapes(runs: Runs, options: Mapping[str, Any], crash_sd: float) -> Grouped:
+def table_shapes(runs: Runs, options: Mapping[str, Any]) -> Grouped:
     """Return the shapes of any table, with the columns that options of ``hsweep analyze`` name.
 
     Raises:
@@ -192,7 +192,6 @@ def table_shapes(runs: Runs, options: Mapping[str, Any], crash_sd: float) -> Gro
         scale=options["scale"] or share_scale(runs, goal),
         eval_size=options["eval_size"],
         cost=next(iter(options["cost"]), "num_params"),
-        crash_sd=crash_sd,
     )
 
 
@@ -221,7 +220,7 @@ def share_scale(runs: Runs, goal: Goal) -> Scale | None:
     return "accuracy" if is_share and values.dropna().between(0, 1).all() else None
 
 
-def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
+def study_shapes(study: StudyRuns) -> Grouped:
     """Return a study's shapes.
 
     Raises:
@@ -239,7 +238,6 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
         scale=scale if is_transition or scale == "error" else share_scale(study.runs, study.goal),
         eval_size=question.get("eval_size"),
         cost=next(iter(question.get("costs") or ()), "num_params"),
-        crash_sd=crash_sd,
         noun="cell" if is_transition else "shape",
     )
 
@@ -269,7 +267,7 @@ def with_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     return study.asking(question)
 
 
-def shapes_beyond_answer(study: StudyRuns, crash_sd: float) -> Grouped | None:
+def shapes_beyond_answer(study: StudyRuns) -> Grouped | None:
     """Return a study's shapes of at least two axes; None where its answer says it all.
 
     Where no axis varies but those of a transition question, means of the same cells by a weaker
@@ -280,7 +278,7 @@ def shapes_beyond_answer(study: StudyRuns, crash_sd: float) -> Grouped | None:
     """
     if not study.trials["status"].isin(FULL).any():
         return None
-    shapes = study_shapes(study, crash_sd)
+    shapes = study_shapes(study)
     is_answered = set(shapes.columns) <= set(answered_axes(study))
     return None if is_answered or len(shapes.columns) < 2 else shapes
 

@@ -19,7 +19,7 @@ from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
-from analysis.statistics.moderated import screen_crashes, seed_variance
+from analysis.statistics.moderated import CRASH_SD, screen_crashes, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
 from hsweep.design.question import Goal, Scale
@@ -143,7 +143,7 @@ def grouped(
     eval_size: int | None = None,
     costs: Sequence[str] = (),
     numbers: Sequence[str] = (),
-    crash_sd: float = math.inf,
+    screens: bool = True,
     noun: str = "shape",
 ) -> Grouped:
     """Return the shapes of a table with their full-budget runs.
@@ -155,7 +155,7 @@ def grouped(
         scale: how quality is put on an axis; None leaves it in the metric's own unit.
         eval_size: number of evaluation examples, for errors of 0 (see `analysis.runs.scale`).
         numbers: further columns of numbers, which may have empty entries.
-        crash_sd: runs this many pooled robust sd below their shape's median are left out.
+        screens: whether crashed runs are left out (`screen_crashes`).
         noun: what a shape is called in warnings.
 
     Raises:
@@ -191,12 +191,13 @@ def grouped(
     stopped = [int(dropped[at].sum()) for _, at in parts]
     # What was stopped early keeps the runs that did well: none of them is a crash.
     whole = [quality[at] for at, lost in zip(full, stopped, strict=True) if at.size and not lost]
-    crashed = iter(screen_crashes(whole, crash_sd))
+    crashed = iter(screen_crashes(whole))
     shapes = []
     for (key, all_rows), at, num_stopped in zip(parts, full, stopped, strict=True):
         at_values = dict(zip(config, key, strict=True))
         label = _label(at_values)
-        bad = np.zeros(at.size, bool) if num_stopped or not at.size else next(crashed)
+        is_whole = at.size and not num_stopped
+        bad = next(crashed) if screens and is_whole else np.zeros(at.size, bool)
         unknown = [name for name in costs if np.isnan(columns[name][at]).any()]
         if unknown and not num_stopped:
             raise UserError(f"cost {unknown[0]!r} is missing for a full-budget run of {label}")
@@ -227,7 +228,7 @@ def grouped(
         scale,
         tuple(costs),
         tuple(nuisance),
-        tuple(dict.fromkeys([*warnings, *_warnings(shapes, crash_sd, noun)])),
+        tuple(dict.fromkeys([*warnings, *_warnings(shapes, noun)])),
         runs.replicate is not None,
     )
     _need_full_runs(groups)
@@ -250,7 +251,7 @@ def _label(config: Config) -> str:
     return describe(config)
 
 
-def _warnings(shapes: Sequence[Shape], crash_sd: float, noun: str) -> list[str]:
+def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
     warnings = []
     if stopped := sum(shape.stopped > 0 for shape in shapes):
         warnings.append(
@@ -267,7 +268,7 @@ def _warnings(shapes: Sequence[Shape], crash_sd: float, noun: str) -> list[str]:
         warnings.append(f"some means are those of the runs that were left: {named}")
     if screened := sum(shape.lost.screened for shape in shapes):
         warnings.append(
-            f"{screened} crashed runs (over {crash_sd:g} seed sd below their {noun}'s median) are"
+            f"{screened} crashed runs (over {CRASH_SD:g} seed sd below their {noun}'s median) are"
             " left out of the means and shown as crash share"
         )
     sizes = {shape.values.size for shape in usable}

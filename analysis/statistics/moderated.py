@@ -19,6 +19,8 @@ _PAIRS_OF: Final = 200
 """Runs of a group up to which every pair is compared."""
 _FEWEST_FOR_A_PRIOR = 3
 _ROUNDING: Final = 1e-12
+CRASH_SD: Final = 6.0
+"""Runs this many pooled robust sd below the median of their shape are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,8 @@ def moderate_variances(variance: FloatArray, df: FloatArray) -> Moderated:
     )
 
 
-def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
-    """Return for each configuration which runs lie over ``crash_sd`` seed sd below its median.
+def screen_crashes(groups: list[FloatArray]) -> list[Mask]:
+    """Return for each configuration which runs lie over `CRASH_SD` seed sd below its median.
 
     Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
     difference of two runs of one configuration. Configurations of one or two runs are left alone.
@@ -104,7 +106,7 @@ def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
     pairs = pair_differences(groups)
     sd = float(np.median(pairs)) / PAIR_SCALE if pairs.size else 0.0
     return [
-        (group < np.median(group) - crash_sd * sd) & (group.size >= 3 and sd > 0)
+        (group < np.median(group) - CRASH_SD * sd) & (group.size >= 3 and sd > 0)
         for group in groups
     ]
 

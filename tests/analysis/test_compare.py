@@ -250,7 +250,7 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
             [frame.assign(study="one"), frame.assign(study="two", top1=frame["true"] + noise)]
         )
         by, costs = ["study", *SHAPE_OPTIONS["config"]], SHAPE_OPTIONS["costs"]
-        shapes = grouped(Runs(both, "top1"), by, goal="max", costs=costs, crash_sd=6.0)
+        shapes = grouped(Runs(both, "top1"), by, goal="max", costs=costs)
         own = np.array([shape.config["study"] for shape in shapes.comparable])
         drawn = FrontDraws.of(shapes, ParetoSettings(draws=400))
         (one, two), _ = drawn.volumes([own == "one", own == "two"])

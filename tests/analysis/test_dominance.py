@@ -137,9 +137,7 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
 @pytest.mark.parametrize("seed", range(5))
 def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
     frame = shapes_frame(seed)
-    shapes = grouped(
-        Runs(frame, "top1"), CONFIG, goal="max", costs=["num_params", "latency"], crash_sd=6.0
-    )
+    shapes = grouped(Runs(frame, "top1"), CONFIG, goal="max", costs=["num_params", "latency"])
     comparable = {tuple(item.config.values()): item for item in shapes.comparable}
     stopped = {tuple(shape.config.values()): shape.costs for shape in shapes.stopped}
     for key, rows in frame.groupby(CONFIG):

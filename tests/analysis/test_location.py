@@ -34,7 +34,7 @@ def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():
         ([0.2, 1.0, 0.1, 0.9], 2, 2),
         ([0.2, 0.3, 0.09, 0.0], 2, 2),
     ]:
-        falls = locate(np.array([drops]), np.arange(1.0, 6.0), 0.25, 0.1)
+        falls = locate(np.array([drops]), np.arange(1.0, 6.0), 0.1)
         assert (falls.peak[0], falls.star[0]) == (peak, star)
 
 
@@ -44,15 +44,15 @@ def test_h_star_does_not_move_past_a_head_count_that_is_about_as_good(step: floa
     z = np.repeat(level[:, None], 4, axis=1)
     limits = THRESHOLDS["error"]
     judge = Judge(cells_of(z), TransitionSettings(n_mc=19), limits, np.random.default_rng(0))
-    assert locate(step_drops(z)[None], np.arange(1.0, 7.0), 0.25, limits.d_min).star == 4
+    assert locate(step_drops(z)[None], np.arange(1.0, 7.0), limits.d_min).star == 4
     assert judge.place(z[None]) == star
 
 
 def test_the_excess_is_what_the_earlier_decline_does_not_explain():
     drops = np.array([[0.4, 0.6, 2.0, 0.1]])
-    assert locate(drops, np.arange(1.0, 6.0), 0.25, 0.1).excess == pytest.approx(1.5)
+    assert locate(drops, np.arange(1.0, 6.0), 0.1).excess == pytest.approx(1.5)
     # Per head: the step to 8 is four heads wide.
-    coarse = locate(drops, np.array([1.0, 2, 4, 8, 9]), 0.25, 0.1)
+    coarse = locate(drops, np.array([1.0, 2, 4, 8, 9]), 0.1)
     assert coarse.excess == pytest.approx(2.0 - 4 * 0.35)
 
 

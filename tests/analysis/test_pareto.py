@@ -179,8 +179,8 @@ def test_bad_tables_are_named():
         fit(holed, **SHAPE_OPTIONS)
     with pytest.raises(ValueError, match="repeat a run"):
         fit(pd.concat([frame, frame]), **SHAPE_OPTIONS)
-    with pytest.raises(ValueError, match="off < on"):
-        ParetoSettings(on=0.1, off=0.2)
+    with pytest.raises(ValueError, match="alpha must be from 0 to below"):
+        ParetoSettings(alpha=0.5)
 
 
 def timed_sweep(seed: int, scatter: float) -> tuple[pd.DataFrame, np.ndarray]:

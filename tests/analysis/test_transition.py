@@ -12,12 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.questions.transition.cells import read_cells, seed_noise
 from analysis.questions.transition.result import (
     RetrievalDimension,
     TransitionResult,
     TransitionSettings,
 )
+from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.text import transition_sentences
+from analysis.runs.scale import THRESHOLDS
+from analysis.runs.table import Runs
 from benchmarks.sweeps import LENGTHS, Design, Shape, published, simulate, transition_sweep
 from benchmarks.table_fits import fit_transition as fit
 
@@ -366,9 +370,9 @@ def test_the_smaller_seed_count_decides_the_best_of():
         for seed in range(3 if h == 1 else 5)
     ]
     frame = pd.DataFrame(rows, columns=["heads", "seq_len", "seed", "nmse"])
-    best = dataclasses.replace(QUICK, reading="attainable")
-    result = fit(frame, metric="nmse", settings=best)
-    cell = np.sort([run.y for run in result.runs if (run.x, run.by) == (2, 8)])
-    expected = cell @ np.array([6, 3, 1, 0, 0]) / 10  # C(5 - r, 2) / C(5, 3)
-    value = next(cell.z for cell in result.cells if (cell.x, cell.by) == (2, 8))
+    runs = Runs(frame, "nmse")
+    grid = build_grid(canonical(runs, x="heads", by="seq_len", goal="min", scale="error"))
+    cells = read_cells(grid, seed_noise(grid, THRESHOLDS["error"], None), grid.fewest)
+    expected = np.sort(grid.runs[1][0]) @ np.array([6, 3, 1, 0, 0]) / 10  # C(5 - r, 2) / C(5, 3)
+    value = cells.z[1, 0]
     assert value == pytest.approx(expected)

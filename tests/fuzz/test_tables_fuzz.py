@@ -116,7 +116,17 @@ def spoiled(draw: st.DrawFn) -> pd.DataFrame:
 NAMES = st.one_of(st.sampled_from(COLUMNS), st.sampled_from(["", "none", "nmse,top1", "heads=1"]))
 SETTING = st.sampled_from(
     [
-        *("B=0", "B=-1", "B=5", "B=1e9", "B=x", "alpha=nan", "alpha=2", "alpha=0.5", "rho=inf"),
+        *(
+            "B=0",
+            "B=-1",
+            "B=5",
+            "B=1e9",
+            "B=x",
+            "alpha=nan",
+            "alpha=2",
+            "alpha=0.5",
+            "min_drop=inf",
+        ),
         *(
             "max_growth=-1",
             "max_growth=0",
@@ -128,7 +138,7 @@ SETTING = st.sampled_from(
         ),
         *("confidence=1", "confidence=0", "margin=-1", "draws=0", "nonsense=1", "B", "n_mc=99"),
         *("draws=1", "draws=100000000000", "B=100000000000", "permutations=100000000000"),
-        *("suggestions=100000000000", "crash_sd=nan", "crash_sd=0", "tolerance=-1", "on=2"),
+        *("suggestions=100000000000", "target=nan", "tolerance=-1", "alpha=0"),
         *("rng_seed=1000000000000000000000000", "alpha=1e-300"),
     ]
 )

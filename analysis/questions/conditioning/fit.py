@@ -45,6 +45,13 @@ CONDITION: Final = "condition_number"
 PREDICTION: Final = "predicted_condition_number"
 CAPPED: Final = "condition_number_capped"
 EMBED_DIM: Final = "embed_dim"
+_SAME_SIZE: Final = 1.05
+"""Shapes whose sizes differ by less than this factor count as equally large."""
+_CONFOUNDED: Final = 0.8
+"""Share of the variance of both ranks, condition number's and metric's, from which on size orders
+both alike and nothing is left to compare."""
+_FEWEST_SHAPES: Final = 5
+"""Below so many shapes there is no verdict."""
 
 
 def has_probe(frame: pd.DataFrame) -> bool:
@@ -81,7 +88,7 @@ def fit(
     size = size or ("num_params" if "num_params" in known else None)
     extra = [name for name in (PREDICTION, size, CAPPED, EMBED_DIM) if name in known]
     numbers = dict.fromkeys([CONDITION, *(name for name in extra if name and name not in config)])
-    shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers))
+    shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers), screens=False)
     warnings = list(shapes_of_runs.warnings)
     masks = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]
     probed_shapes = [shape.some(mask) for shape, mask in masks if mask.any()]
@@ -212,7 +219,7 @@ def correlations(
     sizes = [shape.size for shape in shapes if shape.size is not None]
     if tests["raw"] is None or len(sizes) < len(shapes):
         return tests
-    classes = size_classes(np.array(sizes, dtype=np.float64), settings.same_size)
+    classes = size_classes(np.array(sizes, dtype=np.float64), _SAME_SIZE)
     if classes.max() > 0:
         tests["size_controlled"] = partial_rank_test(
             condition, good, classes, rng=rng, draws=settings.draws
@@ -240,16 +247,16 @@ def size_classes(sizes: FloatArray, factor: float) -> FloatArray:
 def _judge(result: ConditioningResult) -> tuple[ConditioningVerdict, Leading | None, str]:
     """Return the verdict of a result's correlations, the test that decides, and the reason."""
     settings, metric, raw = result.settings, result.metric, result.raw
-    if len(result.shapes) < settings.fewest_shapes:
+    if len(result.shapes) < _FEWEST_SHAPES:
         few = f"{len(result.shapes)} shapes with a condition number are too few for a test"
-        return "undecided", None, f"{few}: it takes {settings.fewest_shapes}"
+        return "undecided", None, f"{few}: it takes {_FEWEST_SHAPES}"
     if raw is None:
         return "undecided", None, f"condition number or {metric} is the same for all shapes"
     leading: Leading = "raw"
     test, among = raw, ""
     if result.size_share is not None:
         size = cost_title(result.size) if result.size else "size"
-        if min(result.size_share) >= settings.confounded or result.size_controlled is None:
+        if min(result.size_share) >= _CONFOUNDED or result.size_controlled is None:
             shares = [percent_text(round(share, 2)) for share in result.size_share]
             return (
                 *("undecided", None),

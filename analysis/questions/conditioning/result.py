@@ -26,24 +26,15 @@ class ConditioningSettings(Jsonable):
         alpha: level of every two-sided test; each direction gets half of it.
         draws: arrangements drawn where they are too many to look at all.
         rng_seed: seed of these draws.
-        same_size: shapes whose sizes differ by less than this factor count as equally large.
-        confounded: share of the variance of both ranks, condition number's and metric's, from
-            which on size orders both alike and nothing is left to compare.
-        fewest_shapes: below so many shapes there is no verdict.
     """
 
     alpha: float = 0.05
     draws: int = 9999
     rng_seed: int = 0
-    same_size: float = 1.05
-    confounded: float = 0.8
-    fewest_shapes: int = 5
 
     def __post_init__(self) -> None:
-        shares = ("alpha", "confounded")
-        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, *shares)
-        check_fields(self, "be at least 1", lambda value: value >= 1, "draws", "same_size")
-        check_fields(self, "be at least 3", lambda value: value >= 3, "fewest_shapes")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "alpha")
+        check_fields(self, "be at least 1", lambda value: value >= 1, "draws")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from analysis.runs.table import Runs
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     settings = with_settings(EffectsSettings(), options["settings"])
-    shapes = table_shapes(runs, options, settings.crash_sd)
+    shapes = table_shapes(runs, options)
     return effects_finding(fit(shapes, settings=settings))
 
 
@@ -36,10 +36,10 @@ def of_study(
 ) -> Finding | None:
     settings = with_settings(EffectsSettings(), options["settings"] if options else ())
     if options is None:
-        shapes = shapes_beyond_answer(study, settings.crash_sd)
+        shapes = shapes_beyond_answer(study)
     else:
         study = with_options(study, options)
-        shapes = study_shapes(study, settings.crash_sd)
+        shapes = study_shapes(study)
     if shapes is None:
         return None
     within, answered = task_axes(study), answered_axes(study)

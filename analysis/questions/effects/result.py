@@ -25,13 +25,11 @@ class EffectsSettings(Jsonable):
         alpha: family-wise error rate of each family: axes, steps, interactions, equal cost.
         confidence: level of the two-sided intervals.
         tolerance: shapes of equal cost lie within this share of the cheapest of them.
-        crash_sd: runs this many pooled robust sd below their shape's median are left out.
     """
 
     alpha: float = 0.05
     confidence: float = 0.95
     tolerance: float = 0.05
-    crash_sd: float = 6.0
 
     def __post_init__(self) -> None:
         shares = ("alpha", "confidence")

@@ -150,7 +150,7 @@ def fit(
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
-    candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+    candidates = grouped(runs, config, nuisance, goal=goal, costs=costs)
     shapes = _Shapes(candidates, baseline, margin, settings)
     if problem := _margin_problem(shapes, runs.frame):
         raise UserError(problem)

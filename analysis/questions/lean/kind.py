@@ -20,7 +20,7 @@ from analysis.questions.lean.result import (
 )
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
 from analysis.questions.pareto import fit as pareto
-from analysis.questions.pareto.result import ParetoResult, ParetoSettings
+from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -106,7 +106,7 @@ def of_study(
             **{"goal": study.goal, "costs": asked["costs"], "nuisance": nuisance},
         }
         if at and len(data) > 1:
-            shapes = grouped(runs, **roles, crash_sd=ParetoSettings().crash_sd)
+            shapes = grouped(runs, **roles)
             fronts.update({value_text(value): pareto.fit(shapes) for value in at.values()})
         choices = replace(settings, alpha=alpha, chance=chance)
         question = {**roles, "baseline": baseline, "margin": asked["margin"], "settings": choices}

@@ -32,7 +32,6 @@ class LeanSettings(Jsonable):
     Attributes:
         alpha: family-wise error rate over all candidates tried.
         confidence: level of the two-sided intervals.
-        crash_sd: runs this many pooled robust sd below their configuration's median are screened.
         chance: the best constant predictor's score, in the metric's unit; None where it is not
             known. A baseline that is not shown to be better has learned nothing.
         power: the chance to establish a candidate that equals the baseline, by which the seeds that
@@ -42,7 +41,6 @@ class LeanSettings(Jsonable):
 
     alpha: float = ALPHA
     confidence: float = 0.95
-    crash_sd: float = 6.0
     chance: float | None = None
     power: float = 0.8
     looks: int = 1

@@ -257,9 +257,9 @@ def _front_class(
 ) -> FrontClass:
     if np.isnan(probability):
         return "untested_off" if dominators else "untested_on"
-    if probability >= settings.on:
+    if probability >= 1 - settings.alpha:
         return "on"
-    return "off" if probability <= settings.off else "undecided"
+    return "off" if probability <= settings.alpha else "undecided"
 
 
 def area(loss: FloatArray, cost: FloatArray) -> FloatArray:

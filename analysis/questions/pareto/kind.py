@@ -31,7 +31,7 @@ from analysis.text.tables import varying_columns
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     settings = with_settings(ParetoSettings(), options["settings"])
-    shapes = grouped(runs, **front_question(runs, options), crash_sd=settings.crash_sd)
+    shapes = grouped(runs, **front_question(runs, options))
     return pareto_finding(fit(shapes, settings))
 
 
@@ -46,7 +46,7 @@ def of_study(
     film, settings = None, ParetoSettings()
     if options is None and study.manifest.search == "front":
         search, _asked = recorded_search(study.manifest, study.tables.rows, study.goal)
-        film, settings = search.film(), ParetoSettings(on=1 - LEVELS[-1], off=LEVELS[-1])
+        film, settings = search.film(), ParetoSettings(alpha=LEVELS[-1])
     settings = with_settings(settings, options["settings"] if options else ())
     axes, baseline = study.manifest.axes, dict(study.question.get("baseline") or {})
     if options is not None:
@@ -55,7 +55,7 @@ def of_study(
     shape_axes = {*baseline, *varying_columns(study.trials, axes)} - set(nuisance)
     config = [axis for axis in axes if axis in shape_axes] or list(axes)
     costs = study.question.get("costs") or ("num_params",)
-    roles: Any = {"goal": study.goal, "costs": costs, "crash_sd": settings.crash_sd}
+    roles: Any = {"goal": study.goal, "costs": costs}
     result = replace(fit(grouped(study.runs, config, nuisance, **roles), settings), film=film)
     if (apart := parting_axis(study)) in config:
         note = f"{apart} changes the task, and results at its values are compared all the same"

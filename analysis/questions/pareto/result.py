@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from analysis.adaptive.rounds import SearchFilm
+from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable
-from hsweep.design.question import Goal
+from hsweep.design.question import ALPHA, Goal
 
 FrontClass = Literal["on", "off", "undecided", "untested_on", "untested_off"]
 """Where a shape stands: tested by its seeds, or as measured where these tell nothing."""
@@ -19,23 +20,18 @@ class ParetoSettings(Jsonable):
     """Every choice the Pareto analysis makes.
 
     Attributes:
-        on: P_front from which a configuration is called on the front.
-        off: P_front up to which it is called off the front.
-        crash_sd: runs this many pooled robust sd below their configuration's median are screened.
+        alpha: a configuration is called off the front up to this P_front, on it from 1 - alpha on.
     """
 
     draws: int = 2000
     rng_seed: int = 0
-    on: float = 0.95
-    off: float = 0.05
+    alpha: float = ALPHA
     confidence: float = 0.95
-    crash_sd: float = 6.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.off < self.on <= 1:
-            raise ValueError(f"need 0 <= off < on <= 1, not off {self.off!r}, on {self.on!r}")
-        if self.draws < 1:
-            raise ValueError(f"draws must be at least 1, not {self.draws!r}")
+        check_fields(self, "be from 0 to below 0.5", lambda value: 0 <= value < 0.5, "alpha")
+        check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "confidence")
+        check_fields(self, "be at least 1", lambda value: value >= 1, "draws")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
     classes = [row.class_ for row in result.table]
     costs = " and ".join(cost_title(cost) for cost in result.costs)
     undecided = classes.count("undecided")
-    likely = number_text(result.settings.on)
+    likely = number_text(1 - result.settings.alpha)
     bound = "" if result.noise_gap else f" (each with a probability of at least {likely})"
     sentences = [
         f"{len(result.front)} of {len(classes)} shapes lie on the front: no other shape has both a "

@@ -37,6 +37,10 @@ _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {
 }
 """All other published metrics are accuracies or the like: higher is better."""
 _DATA: Final = ("data", "max_train")
+_READING_ERROR: Final = 0.02
+"""Relative error of a value read off a figure."""
+_ORDER: Final = 3.0
+"""An approximate value is met within this factor."""
 _MAX_DIFFERENCES: Final = 2
 """Named in full where a study cannot be compared."""
 
@@ -182,7 +186,7 @@ def _row(
     y = cell.values(metric, scale)
     ends = (printed.value, printed.upper or printed.value)
     low, high = map(float, np.log10(ends)) if is_error else ends
-    error = settings.reading_error if printed.reading == "digitised" else 0.0
+    error = _READING_ERROR if printed.reading == "digitised" else 0.0
     best_of = setup.best_of or max(1, int(y.size))
     difference = printed_difference(
         y,
@@ -197,11 +201,9 @@ def _row(
     )
     notes = []
     if printed.reading == "approximate":
-        met = "met" if abs(difference.difference) <= math.log10(settings.order) else "not met"
+        met = "met" if abs(difference.difference) <= math.log10(_ORDER) else "not met"
         difference = replace(difference, se=None, in_se=None, p=None, standing="untested")
-        notes.append(
-            f"published as an order of magnitude, {met} within a factor of {settings.order:g}"
-        )
+        notes.append(f"published as an order of magnitude, {met} within a factor of {_ORDER:g}")
     elif difference.se is None:
         notes.append("no cell of the study has two runs, so its seed noise is unknown")
     if cell.lost:

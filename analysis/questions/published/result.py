@@ -14,14 +14,10 @@ class PublishedSettings(Jsonable):
 
     Attributes:
         alpha: level of each two-sided test.
-        reading_error: relative error of a value read off a figure.
-        order: an approximate value is met within this factor.
         same_data: whether the user vouches that the study's data are the paper's.
     """
 
     alpha: float = 0.05
-    reading_error: float = 0.02
-    order: float = 3.0
     same_data: bool = False
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.adaptive.transition import Growth, Verdict
 from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cells, resampled_cells
 from analysis.questions.transition.coverage import Coverage, Need
-from analysis.questions.transition.judge import Judge, smallest_set, step_drops
+from analysis.questions.transition.judge import NEXT_SHARE, Judge, smallest_set, step_drops
 from analysis.questions.transition.result import (
     SET_MASS,
     CellValue,
@@ -47,23 +47,18 @@ def answer(
     def read(best_of: int | None) -> tuple[dict[str, Any], Need]:
         return _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers).read()
 
-    choice = settings.reading
-    if coverage.pruned_inside and choice != "typical":
+    if coverage.pruned_inside:
         return (*read(0), "")
     typical, needs = read(None)
-    if choice == "typical" or grid.fewest < (3 if choice == "auto" else 2):
+    if grid.fewest < 3:
         return typical, needs, ""
     attainable, lacking = read(grid.fewest)
-    min_drop = settings.limits(table.scale).min_drop
-    if choice == "auto" and _stuck_share(attainable, grid, min_drop) < _STUCK_SHARE:
+    if _stuck_share(attainable, grid, settings.limits(table.scale).min_drop) < _STUCK_SHARE:
         return typical, needs, ""
-    why = "as asked for"
-    if choice == "auto":
-        why = "since some runs stay far behind their cell's best"
     place = f" at {typical['h_star']:g}" if typical["verdict"] == "collapse" else ""
     note = (
-        f"the answer is that of the expected best of {grid.fewest} seeds, {why}; that of the"
-        f" median seed is {typical['verdict']}{place}"
+        f"the answer is that of the expected best of {grid.fewest} seeds, since some runs stay far"
+        f" behind their cell's best; that of the median seed is {typical['verdict']}{place}"
     )
     return attainable, lacking, note
 
@@ -241,7 +236,7 @@ class _Reading:
             self.star == 1
             and self.drop >= least
             and later is not None
-            and later <= min(least, self.settings.rho * self.drop)
+            and later <= min(least, NEXT_SHARE * self.drop)
         )
 
     def _later_fall(self) -> float | None:

@@ -29,6 +29,8 @@ _SCATTERS = (1.0, 2.0, 4.0)
 """Possible scatters of single head counts, in units of the smallest."""
 _THRESHOLD_WIDTH = 2
 """Most steps of a collapse that is shown only by the end of growth with T."""
+NEXT_SHARE = 0.25
+"""h* moves up past the largest drop while the next step still drops by this share of it."""
 _FEWEST_DF = 2.0
 """Degrees of freedom granted at least to the noise of a level."""
 
@@ -139,7 +141,7 @@ class Judge:
         Smaller steps move h* past the largest drop only if every head count that they pass is
         clearly worse. After a drop to the second head count they always do, as in a power law.
         """
-        falls = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
+        falls = locate(drops, self._heads, self._limits.d_min)
         is_clear, is_clear_before = (
             self._gap(level, place) >= self._limits.min_excess for place in (falls.star, falls.peak)
         )
@@ -260,17 +262,17 @@ def step_drops(z: FloatArray) -> FloatArray:
     return drops
 
 
-def locate(drops: FloatArray, heads: FloatArray, rho: float, d_min: float) -> Falls:
+def locate(drops: FloatArray, heads: FloatArray, d_min: float) -> Falls:
     """Return where each row of ``drops`` [B, K - 1] falls.
 
     h* is the largest head count from the peak on up to which every drop is at least
-    max(d_min, rho * peak drop).
+    max(d_min, NEXT_SHARE * peak drop).
     """
     rows, steps = np.arange(len(drops)), np.arange(drops.shape[1])
     filled = np.where(np.isnan(drops), -np.inf, drops)
     peak = filled.argmax(axis=1)
     height = filled[rows, peak]
-    enough = filled >= np.maximum(d_min, rho * height)[:, None]
+    enough = filled >= np.maximum(d_min, NEXT_SHARE * height)[:, None]
     # h* ends before the first step after the peak that is too small, or at the last head count.
     ends = (steps > peak[:, None]) & ~enough
     star = np.where(ends.any(axis=1), ends.argmax(axis=1), len(steps)) - 1

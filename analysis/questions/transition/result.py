@@ -28,7 +28,7 @@ ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
 SET_MASS: Final = 0.95
 """Probability that the confidence set of h* holds."""
-LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
+LIMITS: Final = ("max_growth", "min_drop")
 """The settings that default to the thresholds of the metric's scale."""
 Place = tuple[Number, Number | None]
 """A cell by its values of x and by."""
@@ -48,32 +48,21 @@ class TransitionSettings(Jsonable):
     A setting of None takes the default of the metric's scale (`analysis.runs.scale`).
 
     Attributes:
-        rho: h* moves up past the largest drop while the next step still drops by this share of it.
         max_growth: largest slope of y in log10 T that still counts as "does not grow with T".
         min_drop: smallest drop that counts as a transition.
-        min_excess: smallest part of the drop not explained by the decline before it.
-        d_min: smallest next drop that can move h* up.
         B: draws for the confidence set of h*.
         n_mc: declines drawn for the abruptness test, at each scatter of head counts.
-        head_sd: least scatter of single head counts about a smooth decline, beside the noise
-            between seeds; two and four times as much counts as possible, too.
         assumed_sd: seed standard deviation of y that the user states for cells that do not measure
             it. With None the scale's own value is used, and no test rests on it.
-        reading: which reading leads; ``auto`` decides by the share of runs that got stuck.
     """
 
     alpha: float = ALPHA
-    rho: float = 0.25
     max_growth: float | None = None
     min_drop: float | None = None
-    min_excess: float | None = None
-    d_min: float | None = None
     B: int = 1000
     n_mc: int = 499
     rng_seed: int = 0
-    head_sd: float | None = None
     assumed_sd: float | None = None
-    reading: Literal["auto", "typical", "attainable"] = "auto"
 
     @property
     def confidence(self) -> float:
@@ -91,7 +80,6 @@ class TransitionSettings(Jsonable):
     def __post_init__(self) -> None:
         check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "alpha")
         check_fields(self, "be at least 1", lambda value: value >= 1, "B", "n_mc")
-        check_fields(self, "lie from 0 to 1", lambda value: 0 <= value <= 1, "rho")
         check_fields(self, "be at least 0", lambda value: value >= 0, "rng_seed")
         sizes = (*LIMITS, "assumed_sd")
         check_fields(self, "be a number from 0", lambda v: v is None or 0 <= v < math.inf, *sizes)
