@@ -1,7 +1,6 @@
 """Options that several kinds share, and the shapes of a study or of any table."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -184,33 +183,14 @@ def table_shapes(runs: Runs, options: Mapping[str, Any]) -> Grouped:
     """
     goal, x = table_goal(runs, options), options["x"]
     columns = shape_columns(runs, options)
-    return _shapes(
+    return grouped(
         runs,
         columns if x is None else list(dict.fromkeys([*x.split(","), *columns])),
         tuple(options["nuisance"]),
-        goal,
+        goal=goal,
         scale=options["scale"] or share_scale(runs, goal),
         eval_size=options["eval_size"],
-        cost=next(iter(options["cost"]), "num_params"),
     )
-
-
-def _shapes(
-    runs: Runs,
-    by: Sequence[str],
-    nuisance: Sequence[str],
-    goal: Goal,
-    *,
-    cost: str,
-    **choices: Any,
-) -> Grouped:
-    """Return shapes with their first cost, or with a warning where the table has no such column."""
-    has_cost = cost in runs.frame.columns
-    shapes = grouped(runs, by, nuisance, goal=goal, costs=(cost,) if has_cost else (), **choices)
-    if has_cost:
-        return shapes
-    note = f"the table has no column {cost!r}, so nothing is said about cost"
-    return replace(shapes, warnings=(note, *shapes.warnings))
 
 
 def share_scale(runs: Runs, goal: Goal) -> Scale | None:
@@ -229,15 +209,14 @@ def study_shapes(study: StudyRuns) -> Grouped:
     question, nuisance = study.question, nuisance_axes(study)
     scale, is_transition = question.get("scale"), question.get("type") == "Transition"
     axes = [axis for axis in study.manifest.axes if axis not in nuisance]
-    return _shapes(
+    return grouped(
         study.runs,
         varying_columns(study.trials, axes) or axes,
         nuisance,
-        study.goal,
+        goal=study.goal,
         # A lean question's margin is in the metric's own unit, and so are its effects.
         scale=scale if is_transition or scale == "error" else share_scale(study.runs, study.goal),
         eval_size=question.get("eval_size"),
-        cost=next(iter(question.get("costs") or ()), "num_params"),
         noun="cell" if is_transition else "shape",
     )
 
@@ -314,10 +293,3 @@ def parting_axis(study: StudyRuns) -> str | None:
     ]
     varying = varying_columns(study.trials, study.manifest.axes)
     return next((axis for axis in (*of_tasks, *TASK_AXES) if axis in varying), None)
-
-
-def task_axes(study: StudyRuns) -> tuple[str, ...]:
-    """Return the axes of a study's task rather than of its models."""
-    question = study.question
-    within = question.get("by" if question.get("type") == "Transition" else "within")
-    return tuple(dict.fromkeys((*TASK_AXES, *((within,) if within else ()))))

@@ -86,5 +86,4 @@ def test_no_interval_of_effects_leaves_the_range(scale, seeds):
     if scale is None:
         gains = [axis.effect for axis in result.axes]
         gains += [step.effect for axis in result.axes for step in axis.steps]
-        gains += [s.behind for group in result.equal_cost for s in group if s.behind]
         assert all(-1 <= gain.low <= gain.high <= 1 for gain in gains)

@@ -1,7 +1,6 @@
-"""What one axis does with the others held, two together, and shapes of equal cost."""
+"""What one axis does with the others held, and two together."""
 
 import json
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_shapes import additive, analysed, grid, interacting, nothing
 
-from analysis.questions.effects import fit as effects
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
-from analysis.questions.effects.text import effects_sentences, effects_table, equal_cost_table
+from analysis.questions.effects.text import effects_sentences, effects_table
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]
@@ -79,12 +77,8 @@ def test_where_nothing_matters_little_is_established_and_intervals_hold_zero(noi
     results = [run(grid(nothing, seed, noise=noise)) for seed in range(200)]
     wrong = [any(axis.verdict in ("helps", "hurts") for axis in found.axes) for found in results]
     together = [found.interactions[0].verdict in ("helps", "hurts") for found in results]
-    alike = [
-        any(shape.established for group in found.equal_cost for shape in group) for found in results
-    ]
     assert np.mean(wrong) <= 0.09
     assert np.mean(together) <= 0.09
-    assert np.mean(alike) <= 0.09
     inside = [axis.effect.low <= 0 <= axis.effect.high for r in results for axis in r.axes]
     assert np.mean(inside) >= 0.92
 
@@ -97,38 +91,6 @@ def test_an_interaction_is_found_and_told_from_axes_that_add_up():
     assert len(planted.levels) == 9
     found = [run(grid(additive, seed, sd=0.1)).interactions[0].verdict for seed in range(60)]
     assert found.count("unclear") >= 52
-
-
-def test_at_equal_cost_the_best_shape_is_named_with_its_lead():
-    result = run(grid(additive, 4, sd=0.1, seeds=5))
-    assert [group[0].label for group in result.equal_cost] == [
-        "heads=8, depth=1",
-        "heads=8, depth=2",
-        "heads=8, depth=4",
-    ]
-    assert result.equal_cost_pairs == 9
-    for group in result.equal_cost:
-        assert [shape.established for shape in group] == [False, True, True]
-        assert group[-1].behind.low < 2 < group[-1].behind.high
-
-
-def test_shapes_of_other_cost_are_not_compared():
-    frame = grid(additive, 4)
-    assert len(run(frame, settings=EffectsSettings(tolerance=0.0)).equal_cost) == 3
-    (group,) = run(frame, settings=EffectsSettings(tolerance=0.3)).equal_cost
-    assert len(group) == 9
-    alone = frame.assign(num_params=range(len(frame)))
-    prices = alone.groupby(SHAPE)["num_params"].transform("first") * 1000 + 1000
-    assert run(alone.assign(num_params=prices)).equal_cost == ()
-    assert run(frame.drop(columns="num_params")).equal_cost == ()
-
-
-def test_lengths_of_the_task_are_not_compared_at_equal_cost():
-    frame = grid(additive, 5, sd=0.1).rename(columns={"depth": "seq_len"})
-    groups = run(frame, config=["heads", "seq_len"], settings=EffectsSettings(tolerance=0.5))
-    for group in groups.equal_cost:
-        assert len({shape.config["seq_len"] for shape in group}) == 1
-    assert len(groups.equal_cost) == 3
 
 
 def test_a_stopped_run_is_a_bound_and_its_pairs_are_lost():
@@ -222,8 +184,6 @@ def test_names_are_held_and_not_compared():
     assert result.held == ("task",)
     assert abs(effect(result, "heads").effect.estimate - 1) < 0.1
     assert effect(result, "heads").pairs == 12
-    for group in result.equal_cost:
-        assert len({shape.config["task"] for shape in group}) == 1
 
 
 def test_a_width_that_follows_the_heads_does_not_keep_them_from_being_paired():
@@ -298,7 +258,7 @@ def test_neither_a_seed_that_lifts_all_shapes_nor_the_order_of_rows_matters(unli
         assert one.p == pytest.approx(two.p, abs=1e-9)
 
 
-def test_tables_name_every_axis_and_every_group():
+def test_tables_name_every_axis():
     result = run(grid(additive, 19, sd=0.1, seeds=5))
     rows = effects_table(result).rows
     assert [row[:2] for row in rows[:3]] == [
@@ -306,9 +266,6 @@ def test_tables_name_every_axis_and_every_group():
         ("heads", "2 to 4"),
         ("heads", "4 to 8"),
     ]
-    costs = equal_cost_table(result)
-    assert len(costs.rows) == 9
-    assert {row[-1] for row in costs.rows} <= {"", "worse", "not told apart"}
     sentence = " ".join(effects_sentences(result))
     assert "One step up in heads (2, 4, 8) makes score better by" in sentence
     assert "One step up in depth (1, 2, 4) makes score worse by 0." in sentence
@@ -351,26 +308,7 @@ def test_when_every_pair_is_lost_it_says_to_what():
         run(frame)
 
 
-@pytest.mark.parametrize("wrong", [{"alpha": 0}, {"confidence": 1}, {"tolerance": -0.1}])
+@pytest.mark.parametrize("wrong", [{"alpha": 0}, {"confidence": 1}])
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         EffectsSettings(**wrong)
-
-
-def test_pairs_of_equal_cost_are_all_counted():
-    result = run(grid(nothing, 22))
-    expected = sum(len(list(combinations(group, 2))) for group in result.equal_cost)
-    assert result.equal_cost_pairs == expected
-
-
-def test_of_very_many_pairs_those_with_the_best_are_tested_and_the_others_count(monkeypatch):
-    frame = grid(additive, 1, sd=0.3, seeds=4)
-    every = run(frame, settings=EffectsSettings(tolerance=0.5))
-    monkeypatch.setattr(effects, "_MAX_PAIRS", 1)
-    few = run(frame, settings=EffectsSettings(tolerance=0.5))
-    assert few.equal_cost_pairs == every.equal_cost_pairs
-    for group, whole in zip(few.equal_cost, every.equal_cost, strict=True):
-        assert [shape.label for shape in group] == [shape.label for shape in whole]
-        for shape, same in zip(group[1:], whole[1:], strict=True):
-            assert shape.behind.estimate == pytest.approx(same.behind.estimate)
-            assert 0 <= shape.p_holm <= 1

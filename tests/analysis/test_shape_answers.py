@@ -42,16 +42,13 @@ def told(frame: pd.DataFrame) -> EffectsResult:
     return analysed(effects.fit, frame, **OPTIONS)
 
 
-def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
-    gains, interaction, equal_cost = effect_charts(told)
-    assert [gains.name, interaction.name, equal_cost.name] == [
-        *("effects", "interaction", "equal-cost")
-    ]
+def test_charts_show_every_pair_and_step(told: EffectsResult) -> None:
+    gains, interaction = effect_charts(told)
+    assert [gains.name, interaction.name] == ["effects", "interaction"]
     points = {series.name: len(series.points) for series in gains.series}
     assert points["a matched pair"] == 12
     assert sum(points.values()) == 12 + 2 + 4
     assert len(interaction.layers) == 3
-    assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
 def test_the_report_and_the_figures_have_them(told: EffectsResult, tmp_path: Path) -> None:
@@ -60,12 +57,11 @@ def test_the_report_and_the_figures_have_them(told: EffectsResult, tmp_path: Pat
     for text in (
         "Effects of single axes",
         "Axes together",
-        "Shapes of equal cost",
         "One step up in heads (2, 4, 8)",
     ):
         assert text in page
     written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
-    assert {"effects", "interaction", "equal-cost"} <= written
+    assert {"effects", "interaction"} <= written
 
 
 def analyse(path: Path, *more: str) -> Any:
@@ -79,8 +75,8 @@ def analyse(path: Path, *more: str) -> Any:
 def test_any_table_can_be_asked(frame: pd.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     frame.to_csv(path, index=False)
-    content = analyse(path, "--kind", "effects", "--setting", "tolerance=0.01")
-    assert (content["kind"], content["settings"]["tolerance"]) == ("effects", 0.01)
+    content = analyse(path, "--kind", "effects", "--setting", "alpha=0.01")
+    assert (content["kind"], content["settings"]["alpha"]) == ("effects", 0.01)
     assert [axis["verdict"] for axis in content["axes"]] == ["helps", "hurts"]
     asked = ["--table", str(path), "--metric", "score", "--goal", "max", "--kind", "effects"]
     plain = CliRunner().invoke(main, ["analyze", *asked])

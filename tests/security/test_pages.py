@@ -115,7 +115,7 @@ def answers(table: Path) -> dict[str, Answer]:
             table, "lean", config=[named("family")], cost=cost, baseline=f"4x32 {ATTACK}",
             margin=0.02,
         ),
-        "effects": ask(table, "effects", config=axes, cost=cost),
+        "effects": ask(table, "effects", config=axes),
         "conditioning": ask(
             table, "conditioning", config=axes, x=axes[0], cost=cost,
         ),

@@ -1,4 +1,4 @@
-"""The charts of effects: gains by axis, two axes jointly, shapes of equal cost."""
+"""The charts of effects: gains by axis, two axes jointly."""
 
 from typing import Final
 
@@ -7,7 +7,6 @@ from analysis.charts.axes import GridAxis, row_axis, value_axis
 from analysis.charts.chart import (
     Axis,
     Chart,
-    Layer,
     Mark,
     Reference,
     Series,
@@ -17,10 +16,7 @@ from analysis.charts.chart import (
 )
 from analysis.questions.effects.result import AxisEffect, EffectsResult, Interaction, StepEffect
 from analysis.questions.effects.text import gain_unit, interaction_sentence
-from analysis.statistics.bounds import negated
 from analysis.text.numbers import (
-    cost_text,
-    cost_title,
     interval_text,
     number_text,
     p_text,
@@ -33,11 +29,6 @@ _EFFECT_LOOKS: Final = {
     False: Series((), palette.GREY, "not established", is_open=True, interval="x"),
     None: Series((), palette.ORANGE, "a matched pair", symbol="diamond"),
 }
-_GROUP_LOOKS: Final = {
-    None: Series((), palette.BLUE, "best of its group", symbol="star", interval="x"),
-    True: Series((), palette.VERMILLION, "established as worse", interval="x"),
-    False: Series((), palette.GREY, "not told apart", is_open=True, interval="x"),
-}
 
 
 def effect_charts(result: EffectsResult) -> list[Chart]:
@@ -47,8 +38,6 @@ def effect_charts(result: EffectsResult) -> list[Chart]:
     # The first pair of axes whose combinations are all there.
     if interaction := next((pair for pair in result.interactions if pair.levels), None):
         charts.append(_interaction_chart(result, interaction))
-    if result.equal_cost and len(result.equal_cost[0]) <= MAX_ROWS:
-        charts.append(_equal_cost_chart(result))
     return charts
 
 
@@ -131,47 +120,4 @@ def _interaction_chart(result: EffectsResult, interaction: Interaction) -> Chart
         tuple(layers),
         is_wide=True,
         legend="beside",
-    )
-
-
-def _equal_cost_chart(result: EffectsResult) -> Chart:
-    """Return the chart of as many whole groups as have room."""
-    cost, unit = result.cost or "cost", gain_unit(result)
-    points: list[tuple[bool | None, Mark]] = []
-    layers: list[Layer] = [Reference("x", 0.0)]
-    labels: list[str] = []
-    for group in result.equal_cost:
-        if len(labels) + len(group) > MAX_ROWS:
-            break
-        if labels:
-            layers.append(Reference("y", len(labels) - 0.5, palette.AXIS))
-        # A group's shapes stand at the cost of its first.
-        shared = cost_text(cost, group[0].cost)
-        for shape in group:
-            at = len(labels)
-            labels.append(shape.label)
-            text = (
-                f"{shape.label}\n{cost_title(cost)}: {shared}\n"
-                f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
-            )
-            if shape.behind is None:
-                best = Mark(0.0, at, hover=text, size=12, label=shared, label_side="left")
-                points.append((None, best))
-            else:
-                gain = negated(shape.behind)
-                text += f"\nHolm {p_text(shape.p_holm)}"
-                points.append((shape.established, Mark(gain.estimate, at, gain, hover=text)))
-    left_out = sum(map(len, result.equal_cost)) - len(labels)
-    some = f" {left_out} further shapes are in the table only." if left_out else ""
-    return Chart(
-        "equal-cost",
-        f"Shapes of equal {cost_title(cost)}",
-        f"Each block holds shapes within {percent_text(result.settings.tolerance)} of one cost, "
-        f"cheapest block at the top, and how far they are behind its best in {unit}; intervals "
-        f"hold for all {result.equal_cost_pairs} pairs together.{some}",
-        Axis("behind the best (left is worse)"),
-        row_axis(labels),
-        (*layers, *by_look(_GROUP_LOOKS, points)),
-        is_wide=True,
-        key=f"blocks of equal {cost_title(cost)}, in {unit}",
     )

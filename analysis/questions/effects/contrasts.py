@@ -18,17 +18,12 @@ import numpy as np
 from scipy import special
 
 from analysis.runs.grouped import Shape
-from analysis.statistics.moderated import Moderated, moderate, moderate_variances
+from analysis.statistics.moderated import Moderated, moderate
 from analysis.statistics.values import FloatArray, IntArray, Interval, Mask
 
 LOST: Final = ("", "no full-budget run", "stopped early", "fewer than two seeds in common")
 """Why a unit cannot be used; shapes have the first three as well."""
 ROUNDING: Final = 1e-12
-_PRIOR_SHARE: Final = 1 / 3
-"""How much of the prior's degrees of freedom counts where replicates are matched. Pairs share
-shapes, so their variances look more alike than shapes are: with all of it, a difference was found
-in 11 % of sweeps without one where shapes scatter unevenly, with a third in 5 to 7 %; without a
-prior hardly any true one is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +168,3 @@ class Quality:
         parts = weight[members] ** 2 * sd**2 / self.size[members]
         variance, below = float(parts.sum()), float((parts**2 / df).sum())
         return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
-
-    def pair_estimates(self, units: Units) -> tuple[FloatArray, ...]:
-        """Return the difference of each pair with its standard error, moderated over all pairs, and
-        degrees of freedom; NaN where seeds cannot tell."""
-        mean_difference = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
-        if not self.matched:
-            sd, df, size = self.moderated.sd, self.moderated.df, self.size
-            ends = np.stack([units.plus[:, 0], units.minus[:, 0]])
-            parts = sd[ends] ** 2 / np.maximum(size[ends], 1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                joint = parts.sum(axis=0) ** 2 / (parts**2 / df[ends]).sum(axis=0)
-            known = size[ends].min(axis=0, initial=2) > 1
-            return mean_difference, np.where(known, np.sqrt(parts.sum(axis=0)), np.nan), joint
-        number, mean, residual = self.matching(units)
-        pair_df = np.maximum(number - 1, 0)
-        squares = (residual**2).sum(axis=1)
-        variance = squares / np.maximum(pair_df, 1)
-        # But for rounding, as of seeds that agree exactly.
-        variance[np.sqrt(squares) <= ROUNDING * self.largest] = 0.0
-        variances = np.where(pair_df > 0, variance, np.nan)
-        prior = moderate_variances(variances, pair_df.astype(np.float64))
-        prior_df = _PRIOR_SHARE * min(prior.prior_df or 0.0, float(pair_df.sum()))
-        pooled = prior_df * (prior.prior_sd or 0.0) ** 2 + pair_df * variance
-        with np.errstate(invalid="ignore", divide="ignore"):
-            se = np.sqrt(pooled / (prior_df + pair_df) / number)
-        se[(pair_df < 1) | (se == 0)] = np.nan
-        return np.where(pair_df < 1, mean_difference, mean), se, prior_df + pair_df

@@ -1,9 +1,8 @@
 """What does one axis do with the others held?
 
 Matched pairs of shapes that differ in one axis alone give each axis its gain per step; squares of
-four give the interaction of two axes; shapes of equal cost are compared with each other. Only
-full-budget runs count: a shape that lost runs to early stopping is a bound, so the pairs it belongs
-to are lost, and counted as such.
+four give the interaction of two axes. Only full-budget runs count: a shape that lost runs to early
+stopping is a bound, so the pairs it belongs to are lost, and counted as such.
 """
 
 import math
@@ -22,17 +21,16 @@ from analysis.questions.effects.result import (
     EffectsResult,
     EffectsSettings,
     EffectVerdict,
-    EqualCostShape,
     Interaction,
     Level,
     PairGain,
     StepEffect,
 )
-from analysis.runs.grouped import TASK_AXES, Grouped
+from analysis.runs.grouped import Grouped
 from analysis.runs.scale import metric_span, to_metric
 from analysis.statistics.bounds import ANYWHERE, Span, clipped, difference_span, mean_interval
 from analysis.statistics.noninferiority import holm
-from analysis.statistics.values import FloatArray, IntArray, Interval
+from analysis.statistics.values import IntArray, Interval
 from hsweep.errors import UserError
 
 _MATCHED: Final = (
@@ -43,25 +41,17 @@ _UNMATCHED: Final = (
     "two-sided t test of independent runs with moderated seed variances and Satterthwaite's degrees"
     " of freedom (no two shapes have two seeds in common)"
 )
-_MAX_PAIRS: Final = 200_000
-"""Pairs of equal cost that are tested; of more, those of each group's best alone, and the others
-count in Holm's family as not rejected."""
-_MAX_VALUES: Final = 10_000_000
-"""The same of pairs times replicates, which bounds the memory."""
 
 
 def fit(
     shapes: Grouped,
     *,
-    within: Sequence[str] = TASK_AXES,
     answered: Sequence[str] = (),
     settings: EffectsSettings = EffectsSettings(),
 ) -> EffectsResult:
-    """Return the effect of every axis, their interactions and the best shapes of equal cost.
+    """Return the effect of every axis, and their interactions.
 
     Args:
-        within: axes of the task rather than of the model; shapes of equal cost are compared within
-            one value of each, as they are within one value of each name.
         answered: axes that a question with a test of its own asks about. Here they get means and no
             verdict: two tests of one thing, one of them weaker, would contradict each other.
 
@@ -88,7 +78,6 @@ def fit(
         shapes, grid, quality, span, ANYWHERE if shapes.scale == "error" else gains, settings
     )
     effects = _axes(comparison, pairs, answered)
-    equal_cost, number = _equal_cost(comparison, [*within, *answered])
     tested_axes = [axis for axis in effects if axis.verdict != "answered"]
     gap = ""
     if tested_axes and all(axis.p is None for axis in tested_axes):
@@ -96,8 +85,6 @@ def fit(
     return EffectsResult(
         axes=effects,
         interactions=_interactions(comparison, pairs, answered),
-        equal_cost=equal_cost,
-        equal_cost_pairs=number,
         test=_MATCHED if quality.matched else _UNMATCHED,
         matched=quality.matched,
         replicates=quality.seeds,
@@ -108,7 +95,6 @@ def fit(
         metric=shapes.metric,
         goal=shapes.goal,
         scale=shapes.scale,
-        cost=next(iter(shapes.costs), None),
         settings=settings,
         warnings=(*shapes.warnings, *_warnings(grid, effects, quality, gap)),
         nuisance=shapes.nuisance,
@@ -270,81 +256,6 @@ def _as_metric(quality: Interval, comparison: _Comparison) -> Interval:
         return Interval(metric, *ends)
     reach = (quality.high - quality.estimate) / (100 if scale == "accuracy" else 1)
     return mean_interval(metric, reach, comparison.span)
-
-
-def _equal_cost(
-    comparison: _Comparison, within: Sequence[str]
-) -> tuple[tuple[tuple[EqualCostShape, ...], ...], int]:
-    """Return the groups of equal cost, cheapest first, and how many pairs were tested.
-
-    Every pair within a group is tested and Holm runs over all pairs of all groups, so that picking
-    the best after the fact is paid for. Variances of the differences are moderated over all pairs;
-    the intervals hold for all pairs together (Bonferroni). Only shapes with the same names and the
-    same values of ``within`` are grouped.
-    """
-    shapes, quality, settings = comparison.shapes, comparison.quality, comparison.settings
-    if not shapes.costs:
-        return (), 0
-    cost = np.array([shape.costs[shapes.costs[0]] for shape in shapes.shapes])
-    groups = _alike(comparison, cost, within)
-    num_pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
-    tests_all = num_pairs <= min(_MAX_PAIRS, _MAX_VALUES // max(1, quality.by_seed.shape[1]))
-    ends = []
-    for group in groups:
-        both = np.array(np.triu_indices(len(group), 1))
-        ends.append(group[both if tests_all else both[:, : len(group) - 1]])
-    plus, minus = np.concatenate([np.empty((2, 0), np.int64), *ends], axis=1)[:, :, None]
-    estimate, se, df = quality.pair_estimates(Units(plus, minus))
-    contrasts = [
-        Contrast(*row) for row in zip(estimate.tolist(), se.tolist(), df.tolist(), strict=True)
-    ]
-    p_values = [contrast.p for contrast in contrasts]
-    untested = num_pairs - len(contrasts)
-    adjusted = holm(p_values, untested)
-    number = sum(p is not None for p in p_values) + untested
-    level = 1 - (1 - settings.confidence) / max(number, 1)
-    cost_groups, first = [], 0
-    for group, pairs in zip(groups, ends, strict=True):
-        rows = []
-        for at, index in enumerate(group.tolist(), first - 1):
-            shape = shapes.shapes[index]
-            metric = to_metric(float(quality.mean[index]), shapes.goal, shapes.scale)
-            row = shape.config, shape.label, float(cost[index]), metric, int(quality.size[index])
-            if at < first:
-                rows.append(EqualCostShape(*row))
-                continue
-            behind = clipped(contrasts[at].interval(level), comparison.gains)
-            p_holm = adjusted[at]
-            is_worse = p_holm is not None and p_holm <= settings.alpha
-            is_worse = is_worse and contrasts[at].estimate > 0
-            rows.append(EqualCostShape(*row, behind, p_holm, is_worse))
-        cost_groups.append(tuple(rows))
-        first += pairs.shape[1]
-    return tuple(cost_groups), number
-
-
-def _alike(comparison: _Comparison, cost: FloatArray, within: Sequence[str]) -> list[IntArray]:
-    """Return groups of two or more shapes that are alike and lie within the tolerance of their
-    cheapest: the cheapest group first, in each the best mean first."""
-    grid, quality = comparison.grid, comparison.quality
-    shared_axes = dict.fromkeys([*grid.names, *(name for name in within if name in grid.ordered)])
-    alike = grid.group(list(shared_axes)).tolist()
-    labels = [shape.label for shape in comparison.shapes.shapes]
-    groups: list[list[int]] = []
-    usable = np.flatnonzero((quality.lost == 0) & np.isfinite(cost)).tolist()
-    for at in sorted(usable, key=lambda at: (alike[at], cost[at], labels[at])):
-        cheapest = groups[-1][0] if groups else at
-        is_near = cost[at] <= cost[cheapest] * (1 + comparison.settings.tolerance)
-        if groups and alike[at] == alike[cheapest] and is_near:
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-    groups.sort(key=lambda group: (cost[group[0]], labels[group[0]]))
-    return [
-        np.array(sorted(group, key=lambda at: (-quality.mean[at], labels[at])))
-        for group in groups
-        if len(group) > 1
-    ]
 
 
 def _warnings(

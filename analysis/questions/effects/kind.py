@@ -12,14 +12,12 @@ from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     AXES,
     CONFIG,
-    COSTS,
     EVAL_SIZE,
     NUISANCE,
     answered_axes,
     shapes_beyond_answer,
     study_shapes,
     table_shapes,
-    task_axes,
     with_options,
 )
 from analysis.runs.table import Runs
@@ -42,8 +40,7 @@ def of_study(
         shapes = study_shapes(study)
     if shapes is None:
         return None
-    within, answered = task_axes(study), answered_axes(study)
-    return effects_finding(fit(shapes, within=within, answered=answered, settings=settings))
+    return effects_finding(fit(shapes, answered=answered_axes(study), settings=settings))
 
 
 def effects_finding(result: EffectsResult) -> Finding:
@@ -57,5 +54,5 @@ EFFECTS: Final = Kind(
     EffectsSettings,
     of_study,
     of_table,
-    (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE),
+    (AXES, EVAL_SIZE, CONFIG, NUISANCE),
 )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.questions.settings import check_fields
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, Number
+from analysis.values import Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
 EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]
@@ -22,19 +22,16 @@ class EffectsSettings(Jsonable):
     """Every choice the analysis of effects makes.
 
     Attributes:
-        alpha: family-wise error rate of each family: axes, steps, interactions, equal cost.
+        alpha: family-wise error rate of each family: axes, steps, interactions.
         confidence: level of the two-sided intervals.
-        tolerance: shapes of equal cost lie within this share of the cheapest of them.
     """
 
     alpha: float = 0.05
     confidence: float = 0.95
-    tolerance: float = 0.05
 
     def __post_init__(self) -> None:
         shares = ("alpha", "confidence")
         check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, *shares)
-        check_fields(self, "be from 0 to below 1", lambda value: 0 <= value < 1, "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,35 +123,11 @@ class Interaction:
 
 
 @dataclass(frozen=True, slots=True)
-class EqualCostShape:
-    """One shape among others of equal cost.
-
-    Attributes:
-        behind: how much the best of the group is better, with an interval that holds for all
-            comparisons together; None for the best itself.
-        p_holm: p value of that difference after Holm over every pair of every group.
-        established: whether the best is established as better than this one.
-    """
-
-    config: Config
-    label: str
-    cost: float
-    metric: float
-    n: int
-    behind: Interval | None = None
-    p_holm: float | None = None
-    established: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class EffectsResult(Jsonable):
-    """What each axis does, how two of them interact, and the best shape at equal cost.
+    """What each axis does, and how two of them interact.
 
     Attributes:
         interactions: pairs of axes, but for those of the question's own; heads and depth first.
-        equal_cost: groups of at least two shapes whose costs lie within the tolerance, the
-            cheapest group first and in it the best mean first.
-        equal_cost_pairs: pairs compared in them, the size of Holm's family.
         matched: whether replicates of the same name were compared with each other.
         lost: why shapes cannot be compared, with their number.
         held: axes of names, held but not tested.
@@ -165,8 +138,6 @@ class EffectsResult(Jsonable):
 
     axes: tuple[AxisEffect, ...]
     interactions: tuple[Interaction, ...]
-    equal_cost: tuple[tuple[EqualCostShape, ...], ...]
-    equal_cost_pairs: int
     test: str
     matched: bool
     replicates: int
@@ -177,7 +148,6 @@ class EffectsResult(Jsonable):
     metric: str
     goal: Goal
     scale: Scale | None
-    cost: str | None
     settings: EffectsSettings
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()

@@ -1,18 +1,14 @@
 """What single axes do, in words and tables."""
 
 import math
-from collections.abc import Sequence
-from typing import Final
 
 from analysis.questions.base import Section, tables_with_rows
-from analysis.questions.effects.result import AxisEffect, EffectsResult, EqualCostShape, Interaction
+from analysis.questions.effects.result import AxisEffect, EffectsResult, Interaction
 from analysis.statistics.bounds import negated
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
     all_at_best,
-    cost_text,
-    cost_title,
     ends_text,
     metric_title,
     number_text,
@@ -20,8 +16,6 @@ from analysis.text.numbers import (
     percent_text,
 )
 from analysis.text.tables import Table
-
-_MAX_NAMES: Final = 3
 
 
 def gain_unit(result: EffectsResult) -> str:
@@ -44,8 +38,6 @@ def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
         parts += [
             interaction_sentence(interaction, result) for interaction in result.interactions[:1]
         ]
-        if result.equal_cost:
-            parts.append(_equal_cost_sentence(result))
     if answered:
         parts.append(
             f"The question asks about {' and '.join(answered)}: its answer says what they do, and"
@@ -103,30 +95,6 @@ def interaction_sentence(interaction: Interaction, result: EffectsResult) -> str
     )
 
 
-def _equal_cost_sentence(result: EffectsResult) -> str:
-    groups = result.equal_cost
-    kind = (
-        f"{len(groups)} group{'' if len(groups) == 1 else 's'} of shapes of equal "
-        f"{cost_title(result.cost or 'cost')} (within {percent_text(result.settings.tolerance)})"
-    )
-    decided = [group for group in groups if any(shape.established for shape in group)]
-    if not decided:
-        return f"In {kind} no shape is established as better than another."
-    leads = "; ".join(_lead(group, result) for group in decided[:_MAX_NAMES])
-    rest = f"; {len(decided) - _MAX_NAMES} more" if len(decided) > _MAX_NAMES else ""
-    return f"Of {kind}, {len(decided)} hold an established difference: {leads}{rest}."
-
-
-def _lead(group: Sequence[EqualCostShape], result: EffectsResult) -> str:
-    """Return how much the best of a group is better than the last that is established as worse."""
-    worst = [shape for shape in group if shape.established][-1]
-    assert worst.behind is not None
-    return (
-        f"{group[0].label} is better than {worst.label} by {number_text(worst.behind.estimate)}"
-        f" {gain_unit(result)} (Holm {p_text(worst.p_holm)})"
-    )
-
-
 def _reasons(lost: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in lost.items())
 
@@ -135,7 +103,6 @@ def effects_tables(result: EffectsResult) -> tuple[Section, ...]:
     return tables_with_rows(
         Section("Effects of single axes", effects_table(result)),
         Section("Axes together", _interaction_table(result)),
-        Section("Shapes of equal cost", equal_cost_table(result)),
     )
 
 
@@ -187,28 +154,3 @@ def _interaction_table(result: EffectsResult) -> Table:
         " axes whose gains add up."
     )
     return Table((*header, "squares", "lost"), rows, note)
-
-
-def equal_cost_table(result: EffectsResult) -> Table:
-    cost = result.cost or "cost"
-    rows = []
-    for number, group in enumerate(result.equal_cost, 1):
-        for shape in group:
-            behind: tuple[str, ...] = ("best", NONE, NONE)
-            standing = ""
-            if shape.behind is not None:
-                behind = _numbers(shape.behind, shape.p_holm)
-                standing = "worse" if shape.established else "not told apart"
-            cells = (str(number), shape.label, cost_text(cost, shape.cost))
-            rows.append((*cells, number_text(shape.metric, 4), str(shape.n), *behind, standing))
-    header = (
-        *("group", "shape", cost_title(cost), result.metric, "runs"),
-        f"behind the best ({gain_unit(result)})",
-        *("interval, for all pairs together", "Holm p", "established"),
-    )
-    note = (
-        f"Shapes whose {cost_title(cost)} lie within {percent_text(result.settings.tolerance)}."
-        f" Holm runs over all {result.equal_cost_pairs} pairs, so picking the best afterwards is"
-        " paid for."
-    )
-    return Table(header, tuple(rows), note)
