@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from analysis.runs.columns import RunColumns
 from analysis.runs.load import read_table
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.numbers import first_to_lower
 from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.study import StudyFolder
@@ -66,6 +68,8 @@ def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
             # The answer stands without what cannot be said.
             with contextlib.suppress(UserError):
                 findings += filter(None, [kind.of_study(runs, None, findings)])
+    if runs.unfinished:
+        findings = [_so_far(finding) for finding in findings]
     instead = None
     if problem is not None:
         instead = f"No answer: {problem}."
@@ -79,6 +83,19 @@ def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
         settle_command(study, findings),
         which_report(runs),
         runs.unfinished,
+    )
+
+
+def _so_far(finding: Finding) -> Finding:
+    """Return the finding of a study whose runs have not all ended: whatever kind of question it
+    answers, part of the runs establishes nothing."""
+    if finding.badge is None or finding.badge[1] == "unknown":
+        return finding
+    first, *rest = finding.sentences
+    return replace(
+        finding,
+        badge=(f"so far: {finding.badge[0]}", "unknown"),
+        sentences=(f"So far, {first_to_lower(first)}", *rest),
     )
 
 
@@ -99,6 +116,8 @@ def ask_study(study: StudyFolder, kind: Kind, options: Mapping[str, Any]) -> Ans
         finding = kind.of_study(runs, options, ())
         if finding is None:
             raise UserError(f"the study {study.name!r} says nothing of {kind.name}")
+        if runs.unfinished:
+            finding = _so_far(finding)
         return Answer((finding,), which_report=which_report(runs), unfinished=runs.unfinished)
 
 

@@ -42,8 +42,8 @@ def test_a_collapse_names_its_place_its_set_its_drop_and_what_shows_it() -> None
     )
     assert place == "Other seeds would put it at the same place (95% confidence)."
     assert growth == (
-        "From there on a larger seq_len does not make the error larger (slope 0.01, 95% interval "
-        f"{MINUS}0.02 to 0.04)."
+        "From there on a larger seq_len does not make the error larger (for a tenfold seq_len, in "
+        f"decades: 0.01, 95% interval {MINUS}0.02 to 0.04)."
     )
     wide = examples.sentence(examples.transition_result(h_set=(3, 4, 5)))
     assert "With other seeds it may lie at heads = 3, 4 or 5 (95% confidence)." in wide
@@ -68,8 +68,8 @@ def test_growth_with_the_length_has_a_word_of_its_own(growth: str, words: str) -
 
 def test_growth_too_small_to_count_is_not_denied() -> None:
     small = examples.sentence(examples.transition_result(gamma_above=Interval(0.05, 0.04, 0.06)))
-    assert "From there on a larger seq_len hardly makes the error larger (slope 0.05, " in small
-    assert "0.04 to 0.06; up to 0.1 counts as none)." in small
+    assert "hardly makes the error larger (for a tenfold seq_len, in decades: 0.05, " in small
+    assert "0.04 to 0.06; up to 0.1 counts as no growth)." in small
 
 
 def test_a_collapse_that_only_growth_shows_is_not_called_sudden() -> None:

@@ -135,14 +135,15 @@ def _growth(result: TransitionResult) -> str:
     verb = "does not make"
     if growth.low > 0:
         verb = "hardly makes"
-        shown += f"; up to {number_text(result.limits.max_growth)} counts as none"
+        shown += f"; up to {number_text(result.limits.max_growth)} counts as no growth"
     words = {
         "gone": f"a larger {by} {verb} the error larger",
         "stays": f"a larger {by} still makes the error larger",
         "open": f"it is not clear yet whether a larger {by} makes the error larger",
     }
     assert result.growth is not None
-    return f"From there on {words[result.growth]} (slope {shown})."
+    of = f"for a tenfold {by}, in {y_unit(result.scale)}"
+    return f"From there on {words[result.growth]} ({of}: {shown})."
 
 
 def _later_rise(result: TransitionResult) -> str:
