@@ -18,6 +18,7 @@ from analysis.questions.settings import Option
 from analysis.runs.chance import with_at_chance
 from analysis.runs.columns import NO_VALUE
 from analysis.runs.ladder import Ladder, furthest, ladder_of
+from analysis.runs.repeats import CURVE
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
@@ -278,7 +279,26 @@ class StudyRuns:
             for axis in self.manifest.axes
             if trials[axis].isna().any()
         }
-        return Runs(trials.assign(**filled), self.manifest.metric)
+        curves = {CURVE: self._curves(trials)}
+        return Runs(trials.assign(**filled, **curves), self.manifest.metric)
+
+    def _curves(self, trials: pd.DataFrame) -> "pd.Series[Any]":
+        """Return all values that trials have reported of the metric, in words, where others of
+        their point or seed end at the same one; empty elsewhere."""
+        metric, none = self.manifest.metric, pd.Series("", trials.index)
+        if metric not in trials:
+            return none
+        same = trials[metric].notna() & (
+            trials.duplicated([*self.manifest.axes, metric], keep=False)
+            | trials.duplicated(["seed", metric], keep=False)
+        )
+        if not same.any():
+            return none
+        reports = self.tables.reports_of(trials.loc[same, "key"].tolist())
+        told = reports.groupby("key")[["unit", metric]].apply(
+            lambda rows: repr(rows.to_numpy().tolist())
+        )
+        return trials["key"].map(told).where(same, "").fillna("")
 
 
 def _plain(question: Mapping[str, Any]) -> Any:

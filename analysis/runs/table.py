@@ -20,6 +20,7 @@ from analysis.runs.columns import (
     replicate_words,
     require,
 )
+from analysis.runs.repeats import CURVE, idle_axes, repeated_runs
 from analysis.runs.statuses import AT_CHANCE, FULL, are_statuses, read_statuses
 from analysis.runs.unnamed import refuse_unnamed
 from analysis.statistics.values import FloatArray, Mask
@@ -131,13 +132,16 @@ class Runs:
         ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool), ``reached`` and
         ``budget`` (float, NaN if unknown).
 
+        Seeds that are one training count once (`analysis.runs.repeats`).
+
         Of several rows of a run the one of the furthest budget counts. Where they are runs of their
         own, trained to up to `MAX_RUNGS` budgets, those of other budgets are left out.
 
         Raises:
             UserError: a missing column, a metric or ``numbers`` column that is not finite numbers,
                 an unknown status, two rows of one run, rows without seeds that an unnamed column
-                tells apart, or no two of several ``keys`` with runs of one budget.
+                tells apart, no two of several ``keys`` with runs of one budget, or a key that
+                changes no result.
         """
         self._keys[:] = self._keys or keys
         frame, replicate = self.frame, self.replicate
@@ -192,7 +196,12 @@ class Runs:
             has_learned = runs["status"].eq("finished")
             by_keys = has_learned.groupby([runs[name] for name in keys], dropna=False)
             runs["complete"] = has_learned | (at_chance & ~by_keys.transform("any"))
-        return runs, warnings
+        if CURVE in frame:
+            runs[CURVE] = frame[CURVE].reset_index(drop=True)
+        if idle := idle_axes(runs, keys, self.metric):
+            raise UserError(idle)
+        repeats, warning = repeated_runs(runs, keys, self.metric)
+        return runs.drop(index=repeats), [*warnings, *filter(None, [warning])]
 
     def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
         """Refuse two rows of one run at one budget, where several are known."""
