@@ -190,6 +190,7 @@ class TinyModel:
         from torch import nn
 
         read = nn.Linear(self.dim, self.width, bias=False)
+        read.weight.data /= self.heads  # an axis that changes nothing has no answer
         write = nn.Linear(self.width, self.dim, bias=False)
         return nn.Sequential(read, *([nn.Dropout(self.dropout)] if self.dropout else []), write)
 

@@ -241,7 +241,7 @@ def _shapes(studies: dict[str, StudyRuns], costs: tuple[str, ...]) -> Grouped:
         config |= dict.fromkeys(axis for axis in axes if axis in names and axis not in best_of)
     if len(config) == 1:
         config |= dict.fromkeys(first.manifest.axes[:1])
-    runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric)
+    runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric, parts=(STUDY,))
     by = [axis for axis in config if axis not in nuisance]
     choices: Any = {"goal": first.goal, "costs": costs}
     return grouped(runs, by, list(nuisance), **choices)

@@ -247,9 +247,13 @@ class StudyRuns:
         """One row a trial; a trial that has learned nothing has the status ``at_chance``."""
         if self.only is not None:
             return self.only
-        manifest = self.manifest
+        manifest, trials = self.manifest, self.tables.trials_frame()
+        if manifest.metric in trials:
+            same = trials["key"][trials.duplicated(manifest.metric, keep=False)]
+            reports = self.tables.reports_of(same.tolist()).groupby("key")[manifest.metric]
+            trials[CURVE] = trials["key"].map(reports.std()).fillna(0.0)
         return with_at_chance(
-            self.tables.trials_frame(),
+            trials,
             manifest.provenance.get("data", ()),
             metric=manifest.metric,
             goal=self.goal,
@@ -279,26 +283,7 @@ class StudyRuns:
             for axis in self.manifest.axes
             if trials[axis].isna().any()
         }
-        curves = {CURVE: self._curves(trials)}
-        return Runs(trials.assign(**filled, **curves), self.manifest.metric)
-
-    def _curves(self, trials: pd.DataFrame) -> "pd.Series[Any]":
-        """Return all values that trials have reported of the metric, in words, where others of
-        their point or seed end at the same one; empty elsewhere."""
-        metric, none = self.manifest.metric, pd.Series("", trials.index)
-        if metric not in trials:
-            return none
-        same = trials[metric].notna() & (
-            trials.duplicated([*self.manifest.axes, metric], keep=False)
-            | trials.duplicated(["seed", metric], keep=False)
-        )
-        if not same.any():
-            return none
-        reports = self.tables.reports_of(trials.loc[same, "key"].tolist())
-        told = reports.groupby("key")[["unit", metric]].apply(
-            lambda rows: repr(rows.to_numpy().tolist())
-        )
-        return trials["key"].map(told).where(same, "").fillna("")
+        return Runs(trials.assign(**filled), self.manifest.metric)
 
 
 def _plain(question: Mapping[str, Any]) -> Any:

@@ -1,110 +1,109 @@
 """Runs that are one training: seeds that agree to the last digit, an axis that changes nothing.
 
-Runs whose results agree are one training unless they could agree by chance, as accuracies on a
-hundred images do. Two normal values with sd s that are recorded in steps of g agree with
-probability g / (2 sqrt(pi) s), for g much smaller than s. What a run of another cell and seed has
-as well, such as a perfect score, tells nothing.
+Runs that agree are one training unless they could agree by chance, as accuracies on a hundred
+images do. Two normal values with sd s that are multiples of a step g agree with probability
+g / (2 sqrt(pi) s), for g much smaller than s. A value that runs of another cell and seed have as
+well, such as a perfect score, tells nothing, unless they came to it in the same way.
 """
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from analysis.statistics.values import FloatArray, IntArray
+from analysis.statistics.values import FloatArray
 from hsweep.design.labels import first_of, listed
-from hsweep.design.metric_names import counts_examples
 
-_LEVEL: Final = 0.05
-"""All of a table's agreements together are ascribed to chance at most this often."""
-_FLOAT: Final = 1e-6
-"""Steps up to this part of a value are those of a number that nobody rounded."""
+CURVE: Final = "_curve"
+"""Column of the sd of all values that a run has reported, 0 where that is not known."""
+_RESULTS: Final = ["value", CURVE]
+_LEVEL: Final = 0.001
+"""So seldom does chance alone make a table's runs agree as they do."""
+_ROUNDING: Final = 1e-7
+"""Of numbers of 32 bits. Seeds are taken to scatter by this part of their value at least."""
+_FEW: Final = 1000
+"""An unrounded number is hardly a ratio of smaller counts."""
+_MOST: Final = 50
+"""So many values of a table show whether all are shares."""
 
 
-CURVE: Final = "curve"
-"""Column of what tells apart the reports of a metric that agree at their end; it may be absent."""
-
-
-def repeated_runs(
-    rows: pd.DataFrame, keys: Sequence[str], metric: str
-) -> "tuple[pd.Index[Any], str]":
-    """Return the complete rows that repeat another seed of their cell, and a warning that names
-    them, empty for none; ``rows`` as of `analysis.runs.table.Runs.rows`."""
-    full = rows.loc[rows["complete"]]
-    cell = full.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy()
+def with_chance(rows: pd.DataFrame, keys: Sequence[str], curve: Any) -> pd.DataFrame:
+    """Return the complete rows of `analysis.runs.table.Runs.rows` with their ``cell``, and the
+    ``chance`` that another seed of it agrees with them; ``curve`` for the column `CURVE`."""
+    full = rows.loc[rows["complete"]].assign(**{CURVE: curve})
+    full = full.assign(cell=full.groupby(list(keys), sort=False, dropna=False).ngroup())
     values = full["value"].to_numpy(np.float64)
-    chance = _chance(values, cell, full["replicate"], metric, lone=1.0)
-    groups = full.groupby([cell, *(full[name] for name in _results(full))], sort=False)
-    repeats = groups.cumcount().gt(0).to_numpy()
-    sizes = np.bincount(cell)
-    told = repeats & (chance * (sizes * (sizes - 1) / 2).sum() <= _LEVEL)
-    if not told.any():
-        return full.index[:0], ""
-    first = groups["replicate"].transform("first")
+    # The smallest of all cells: chance is never taken for less than it is.
+    spread = full.drop_duplicates(["cell", "value"]).groupby("cell")["value"].std().min()
+    spread = np.maximum(_ROUNDING * np.abs(values), 0.0 if np.isnan(spread) else spread)
+    steps = np.maximum([_decimal_step(value) for value in values], _share_step(values))
+    with np.errstate(divide="ignore"):
+        chance = np.minimum(steps / (2 * math.sqrt(math.pi) * spread), 1.0)
+    by_result = full.groupby(_RESULTS, sort=False)
+    counts = [by_result[name].transform("nunique") for name in ("cell", "replicate")]
+    is_common = (counts[0] > 1) & (counts[1] > 1) & full[CURVE].eq(0)
+    return full.assign(chance=np.where(is_common, 1.0, chance))
+
+
+def repeated_runs(full: pd.DataFrame, keys: Sequence[str]) -> "tuple[pd.Index[Any], str]":
+    """Return the runs (of `with_chance`) that repeat another seed of their cell, and a warning that
+    names them, empty for none."""
+    full = full.loc[full["chance"].lt(1)]
+    same = full.groupby(["cell", *_RESULTS], sort=False)
+    repeats = full.loc[same.cumcount() > 0]
+    sizes = full.groupby("cell")["cell"].transform("size")
+    expected = float((full["chance"] * (sizes - 1) / 2).sum())
+    if repeats.empty or stats.poisson.sf(len(repeats) - 1, expected) > _LEVEL:
+        return repeats.index[:0], ""
+    repeats = repeats.assign(first=same["replicate"].transform("first"))
     named = [
-        f"{', '.join(f'{key}={row[key]}' for key in keys)}: {row['replicate']} as {first[at]}"
-        for at, row in full.loc[told].iterrows()
+        f"{', '.join(f'{key}={row[key]}' for key in keys)}: {row['replicate']} as {row['first']}"
+        for _, row in repeats.iterrows()
     ]
-    return full.index[told], (
+    return repeats.index, (
         "seeds that agree to the last digit are one run and count once: "
         f"{first_of(named, 3)}; such a training does not use its seed"
     )
 
 
-def idle_axes(rows: pd.DataFrame, keys: Sequence[str], metric: str) -> str:
-    """Return the axes at whose values each seed has the same results, in words; empty for none."""
-    full = rows.loc[rows["complete"]]
-    cell = full.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy()
-    values = full["value"].to_numpy(np.float64)
-    chance = _chance(values, cell, full["replicate"], metric, lone=0.0)
+def idle_axes(full: pd.DataFrame, keys: Sequence[str], parts: Sequence[str], metric: str) -> str:
+    """Return the keys, those of ``parts`` apart, at whose values each seed has the same results, in
+    words; empty for none."""
     idle = []
-    for axis in keys:
+    for axis in [key for key in keys if key not in parts]:
         others = [full[name] for name in (*keys, "replicate") if name != axis]
         group = full.groupby(others, sort=False, dropna=False)
-        several = group[axis].transform("nunique").gt(1).to_numpy()
-        same = all(group[name].nunique(dropna=False).le(1).all() for name in _results(full))
+        same = all(group[name].nunique().le(1).all() for name in _RESULTS)
         # The first of each group has nothing to agree with.
-        if same and several.any() and chance[several & group.cumcount().gt(0)].prod() <= _LEVEL:
+        agreeing = group[axis].transform("nunique").gt(1) & group.cumcount().gt(0)
+        chance = full["chance"].to_numpy(np.float64)[agreeing.to_numpy(bool)]
+        if same and chance.size and chance.prod() <= _LEVEL:
             idle.append(axis)
     if not idle:
         return ""
-    changes, them = ("changes", "it") if len(idle) == 1 else ("change", "them")
     return (
-        f"{listed(idle)} {changes} nothing here: each seed has the same {metric} to the last digit"
-        f" at all values, as if the training did not use {them}"
+        f"nothing changes with {listed(idle)}: each seed has the same {metric} to the last digit "
+        "at all values, as if the training did not use that"
     )
 
 
-def _results(rows: pd.DataFrame) -> list[str]:
-    return [name for name in ("value", CURVE) if name in rows]
+def _decimal_step(value: float) -> float:
+    """Return the unit of the last decimal place of a number."""
+    return 10.0 ** -next((places for places in range(17) if round(value, places) == value), 17)
 
 
-def _chance(
-    values: FloatArray, cell: IntArray, seeds: "pd.Series[Any]", metric: str, *, lone: float
-) -> FloatArray:
-    """Return for each value how likely another seed of its cell agrees with it by chance; ``lone``
-    for unrounded numbers where no seeds differ, which tell of no spread."""
-    runs = pd.DataFrame({"cell": cell, "value": values, "seed": seeds.to_numpy()})
-    apart = runs.drop_duplicates(["cell", "value"]).groupby("cell")["value"]
-    freedom = int((apart.count() - 1).sum())
-    spread = math.sqrt((apart.var() * (apart.count() - 1)).sum() / freedom) if freedom else 0.0
-    step = np.array([10.0 ** _exponent(value) for value in values.tolist()])
-    if counts_examples(metric):
-        step[:] = np.diff(np.unique(values)).min(initial=math.inf)
-    if spread:
-        chance = np.minimum(step / (2 * math.sqrt(math.pi) * spread), 1.0)
-    else:
-        chance = np.where(step <= _FLOAT * np.abs(values), lone, 1.0)
-    for _, same in runs.groupby("value"):
-        if same["cell"].nunique() > 1 and same["seed"].nunique() > 1:
-            chance[same.index] = 1.0
-    return chance
-
-
-def _exponent(value: float) -> int:
-    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
-    assert isinstance(exponent, int)
-    return exponent
+def _share_step(values: FloatArray) -> float:
+    """Return 1 / n where values, up to rounding, may be shares of n examples, or ratios of counts
+    up to n, as F1 is; 0 otherwise."""
+    distinct = np.unique(values)
+    # A single number is near some share of so many examples as several are not.
+    sizes = np.arange(1, 10 ** min(distinct.size + 2, 4) + 1)
+    counts = sizes[:, np.newaxis] * distinct[:_MOST]
+    is_share = np.abs(counts - counts.round()) <= _ROUNDING * np.abs(counts)
+    if (few := is_share[:_FEW]).any(axis=0).all():
+        return 1.0 / (1 + int(few.argmax(axis=0).max(initial=0)))
+    of_all = np.flatnonzero(is_share.all(axis=1))
+    return 1.0 / (1 + int(of_all[0])) if of_all.size else 0.0

@@ -20,7 +20,7 @@ from analysis.runs.columns import (
     replicate_words,
     require,
 )
-from analysis.runs.repeats import CURVE, idle_axes, repeated_runs
+from analysis.runs.repeats import CURVE, idle_axes, repeated_runs, with_chance
 from analysis.runs.statuses import AT_CHANCE, FULL, are_statuses, read_statuses
 from analysis.runs.unnamed import refuse_unnamed
 from analysis.statistics.values import FloatArray, Mask
@@ -79,12 +79,14 @@ class Runs:
         metric: column of the result.
         columns: which columns tell runs apart and say how each ended.
         notes: what was taken for granted when the table was read.
+        parts: columns of studies beside one another, which may have the same results.
     """
 
     frame: pd.DataFrame
     metric: str
     columns: RunColumns = field(default_factory=RunColumns)
     notes: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     _keys: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -196,11 +198,12 @@ class Runs:
             has_learned = runs["status"].eq("finished")
             by_keys = has_learned.groupby([runs[name] for name in keys], dropna=False)
             runs["complete"] = has_learned | (at_chance & ~by_keys.transform("any"))
-        if CURVE in frame:
-            runs[CURVE] = frame[CURVE].reset_index(drop=True)
-        if idle := idle_axes(runs, keys, self.metric):
+        if not keys:
+            return runs, warnings
+        full = with_chance(runs, keys, frame.reset_index(drop=True).get(CURVE, 0.0))
+        if idle := idle_axes(full, keys, self.parts, self.metric):
             raise UserError(idle)
-        repeats, warning = repeated_runs(runs, keys, self.metric)
+        repeats, warning = repeated_runs(full, keys)
         return runs.drop(index=repeats), [*warnings, *filter(None, [warning])]
 
     def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:

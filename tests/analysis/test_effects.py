@@ -142,7 +142,7 @@ def test_seeds_of_their_own_are_compared_unmatched():
 def test_a_single_run_in_the_middle_of_every_line_spoils_no_mean():
     frame = grid(additive, 8, sd=0.2, heads=(2, 4, 8), depths=(1,)).drop(columns="depth")
     frame["task"], frame["seed"] = "t", frame["seed"] + 100 * frame["heads"]
-    other = frame.assign(task="u")
+    other = frame.assign(task="u", score=frame["score"] + 0.1)
     both = pd.concat([frame, other])[lambda runs: (runs["heads"] != 4) | (runs["seed"] == 400)]
     (heads,) = run(both, config=["heads", "task"]).axes
     assert heads.verdict == "helps"

@@ -227,7 +227,12 @@ def shapes(
     z = np.linspace(-1, 1, seeds) if seeds > 1 else np.zeros(1)
     z = z / (z.std(ddof=1) if seeds > 1 else 1.0)
     rows = [
-        {"shape": name, "seed": seed, metric: mean + sd * z[seed], "num_params": cost + 1.0}
+        {
+            "shape": name,
+            "seed": seed,
+            metric: mean + sd * z[(seed + cost) % seeds],
+            "num_params": cost + 1.0,
+        }
         for cost, (name, mean) in enumerate(means.items())
         for seed in range(seeds)
     ]

@@ -171,6 +171,7 @@ class TestShapes:
     def test_effects_and_conditioning_name_them(self) -> None:
         asked: dict[str, Any] = {"config": ["heads"], "metric": "nmse", "goal": "min"}
         two_axes = pd.concat([runs(LOST).assign(depth=1), runs({}).assign(depth=2)])
+        two_axes.loc[two_axes["depth"] == 2, "nmse"] *= 1.1
         found = analysed(
             effects.fit, two_axes, config=["heads", "depth"], metric="nmse", goal="min"
         )

@@ -1,10 +1,13 @@
 """Seeds that are one training count once, and an axis that changes nothing has no answer."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import Result
 
 from analysis.runs.table import Runs
 from hsweep.errors import UserError
@@ -60,15 +63,15 @@ def test_a_perfect_score_that_others_have_too_is_no_copy() -> None:
 
 def test_curves_tell_runs_apart_that_end_alike() -> None:
     frame = copied(table())
-    found, _ = rows(frame.assign(curve=[str(number) for number in range(len(frame))]))
+    found, _ = rows(frame.assign(_curve=np.arange(len(frame)) + 1.0))
     assert len(found) == len(frame)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_an_axis_that_changes_nothing_has_no_answer(seeds: int) -> None:
-    with pytest.raises(UserError, match="heads changes nothing here: each"):
+    with pytest.raises(UserError, match="nothing changes with heads: each"):
         rows(table(seeds, by="depth seed"))
-    with pytest.raises(UserError, match="heads and depth change nothing here"):
+    with pytest.raises(UserError, match="nothing changes with heads and depth:"):
         rows(table(3, by="seed"))
 
 
@@ -81,4 +84,62 @@ def test_what_chance_or_a_bound_explains_is_no_idle_axis() -> None:
 
 def test_curves_tell_values_of_an_axis_apart_that_end_alike() -> None:
     frame = table(3, by="depth seed")
-    assert len(rows(frame.assign(curve=frame["heads"].astype(str)))[0]) == len(frame)
+    assert len(rows(frame.assign(_curve=frame["heads"]))[0]) == len(frame)
+
+
+def test_counts_of_examples_tie_by_chance_whatever_they_are_called() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        hits = rng.binomial(97, 0.8, len(CELLS) * 5)
+        for score in (hits / 97, 2 * hits / (97 + hits), (hits / 97).astype(np.float32)):
+            found, warnings = rows(table().assign(score=score), "score")
+            assert (len(found), warnings) == (len(CELLS) * 5, [])
+
+
+def test_seeds_that_are_one_training_everywhere_are_single_runs() -> None:
+    found, [warning] = rows(table(by="heads depth"))
+    assert len(found) == len(CELLS)
+    assert "depth=4: 4 as 0" not in warning
+    assert "and 21 more" in warning
+
+
+SWEEP = """
+import random
+from hsweep import Sweep, epochs, grid, lean
+
+def train(point, run):
+    random.seed({seed})
+    for epoch in range(1, run.budget + 1):
+        run.report(epoch, loss=random.random() / epoch)
+
+SWEEP = Sweep(
+    name="repeats", space=grid(heads=[1, 2, 4]), replicates=4, train=train, metric="loss",
+    budget=epochs(2), describe=lambda point: point.heads * 10,
+    question=lean(baseline=dict(heads=4), margin=0.1),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        ("point.heads * 1000 + run.replicate % 3", "heads=1: 3 as 0"),
+        ("run.replicate", "nothing changes with heads: each seed has the same loss"),
+    ],
+)
+def test_answers_of_studies_and_tables_say_it(
+    hsweep: Callable[..., Result], tmp_path: Path, seed: str, words: str
+) -> None:
+    file, table = tmp_path / "sweep.py", tmp_path / "trials.csv"
+    file.write_text(SWEEP.format(seed=seed))
+    run = hsweep("run", file, "--study", "s", "--runner", "inline")
+    assert hsweep("export", "s", table).exit_code == 0
+    asked = ("--metric", "loss", "--goal", "min", "--cost", "num_params", "--config", "heads")
+    of_lean = ("--kind", "lean", "--baseline", "heads=4", "--margin", "0.1")
+    told = [
+        run,
+        hsweep("analyze", "s", "--kind", "pareto", "--cost", "num_params"),
+        hsweep("analyze", "--table", table, "--kind", "pareto", *asked),
+        hsweep("analyze", "--table", table, *of_lean, *asked),
+    ]
+    assert [words in " ".join(result.output.split()) for result in told] == [True] * 4
