@@ -144,7 +144,7 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
             counted_rows, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
     except UserError:
         return []
-    rows = rows.assign(num_params=study.runs.frame["num_params"].to_numpy())
+    rows = rows.assign(num_params=study.runs.frame["num_params"].reset_index(drop=True))
     is_counted = rows.index.isin(counted_rows.index[counted_rows["complete"]])
     places = []
     for key, at in rows_by_values(rows, config):

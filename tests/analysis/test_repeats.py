@@ -103,11 +103,14 @@ def test_seeds_that_are_one_training_everywhere_are_single_runs() -> None:
     assert "and 21 more" in warning
 
 
-SWEEP = """
+TRAINING = """
 import random
 from hsweep import Sweep, epochs, grid, lean
 
+NUMBERS = {{}}
+
 def train(point, run):
+    number = NUMBERS.setdefault(run.seeds.init, len(NUMBERS))
     random.seed({seed})
     for epoch in range(1, run.budget + 1):
         run.report(epoch, loss=random.random() / epoch)
@@ -123,15 +126,15 @@ SWEEP = Sweep(
 @pytest.mark.parametrize(
     ("seed", "words"),
     [
-        ("point.heads * 1000 + run.replicate % 3", "heads=1: 3 as 0"),
-        ("run.replicate", "nothing changes with heads: each seed has the same loss"),
+        ("point.heads * 1000 + number % 3", "heads=1: 3 as 0"),
+        ("number", "nothing changes with heads: each seed has the same loss"),
     ],
 )
 def test_answers_of_studies_and_tables_say_it(
     hsweep: Callable[..., Result], tmp_path: Path, seed: str, words: str
 ) -> None:
     file, table = tmp_path / "sweep.py", tmp_path / "trials.csv"
-    file.write_text(SWEEP.format(seed=seed))
+    file.write_text(TRAINING.format(seed=seed))
     run = hsweep("run", file, "--study", "s", "--runner", "inline")
     assert hsweep("export", "s", table).exit_code == 0
     asked = ("--metric", "loss", "--goal", "min", "--cost", "num_params", "--config", "heads")
