@@ -19,6 +19,8 @@ from hsweep.design.labels import first_of, listed
 
 CURVE: Final = "_curve"
 """Column of the sd of all values that a run has reported, 0 where that is not known."""
+REPEATED: Final = "seeds that agree to the last digit are one run and count once"
+"""How the warning about them begins, which stands beside the answer."""
 _RESULTS: Final = ["value", CURVE]
 _LEVEL: Final = 0.001
 """So seldom does chance alone make a table's runs agree as they do."""
@@ -64,8 +66,7 @@ def repeated_runs(full: pd.DataFrame, keys: Sequence[str]) -> "tuple[pd.Index[An
         for _, row in repeats.iterrows()
     ]
     return repeats.index, (
-        "seeds that agree to the last digit are one run and count once: "
-        f"{first_of(named, 3)}; such a training does not use its seed"
+        f"{REPEATED}: {first_of(named, 3)}; such a training does not use its seed"
     )
 
 

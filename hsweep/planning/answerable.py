@@ -97,12 +97,17 @@ def notes(plan: Plan) -> list[str]:
             f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
             "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
         )
-    if files := _unfollowed(plan.trials[0], Path(plan.sweep.folder)):
-        remarks.append(
-            f"the training's code names {listed(files)}, which no import leads to: a change there "
-            f"makes no other trials, unless the sweep has depends_on={files}"
-        )
-    return remarks
+    return [*remarks, *unfollowed(plan)]
+
+
+def unfollowed(plan: Plan) -> list[str]:
+    """Return a remark on files whose changes would make no other trials; none without such."""
+    if not (files := _unfollowed(plan.trials[0], Path(plan.sweep.folder))):
+        return []
+    return [
+        f"the training's code names {listed(files)}, which no import leads to: a change there "
+        f"makes no other trials, unless the sweep has depends_on={files}"
+    ]
 
 
 def _unfollowed(trial: Trial, folder: Path) -> list[str]:

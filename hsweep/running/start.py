@@ -12,7 +12,7 @@ from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.answerable import analysable
+from hsweep.planning.answerable import analysable, unfollowed
 from hsweep.planning.options import LIMITED, SweepOptions
 from hsweep.planning.prepare import (
     loaded_sweep,
@@ -103,8 +103,12 @@ class Request:
         concerns = analysable(change.prepared.plan) if change.new else []
         if lines := [concern.line for concern in concerns if concern.kind == "impossible"]:
             raise UserError("; ".join(lines))
-        for concern in concerns if self.study is None else ():
-            console.print(concern.line, style="yellow", soft_wrap=True)
+        if self.study is None:
+            for line in (
+                *(concern.line for concern in concerns),
+                *unfollowed(change.prepared.plan),
+            ):
+                console.print(line, style="yellow", soft_wrap=True)
         return change
 
     def _new_study(self, options: RunOptions) -> Change:
