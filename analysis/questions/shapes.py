@@ -88,7 +88,7 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         return ["config"]
     replicate = runs.replicate
     ends = (runs.status_column, runs.columns.get("budget_column"))
-    other = {runs.metric, replicate, *options["cost"], *nuisance, *ends}
+    other = {runs.metric, replicate, *options.get("cost", ()), *nuisance, *ends}
     shape = [name for name in axis_columns(frame, other) if not says(name, "budget", "result")]
     if replicate is not None:
         for name in list(shape):

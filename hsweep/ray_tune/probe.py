@@ -20,7 +20,7 @@ from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again."""
-    runner = RayRunner(scratch="", address=ADDRESS, has_dashboard=False)
+    runner = RayRunner(scratch="", address=ADDRESS)
     runner.connect()
     try:
         ray.get(ray.remote(lambda: None).remote())

@@ -106,7 +106,7 @@ class RayRunner:
     scratch: str
     address: str | None = None
     cluster: OwnCluster | None = None
-    has_dashboard: bool = True
+    has_dashboard: bool = False
     max_concurrent: int | None = None
     study: str = ""
     priority: int = 0

@@ -34,7 +34,6 @@ def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     runner = RayRunner(
         scratch=str(tmp_path_factory.mktemp("ray")),
-        has_dashboard=False,
         sweep_folder=Path(__file__).parents[1],
     )
     runner.connect()

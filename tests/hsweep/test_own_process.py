@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hsweep.design import template
+from hsweep.design.budget import epochs
 from hsweep.design.sources import stdout
 from hsweep.errors import UserError
 from hsweep.reporting import REPORTS_FILE
@@ -274,7 +275,7 @@ def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
     line = "python train.py {folder} --resume {resume}"
     fields = {"folder": folder, "resume": None}
     script = ScriptProcess(template.fill(line, fields), folder, tmp_path)
-    reader = Reader(source, folder, ["top1"])
+    reader = Reader(source, folder, ["top1"], epochs(100))
     units: list[Unit] = []
     while len(units) < 3:
         assert script.wait(0.02) is None
@@ -283,7 +284,7 @@ def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
     units += reader.last_units(killed=True)
 
     script = ScriptProcess(template.fill(line, {**fields, "resume": folder}), folder, tmp_path)
-    reader = Reader(source, folder, ["top1"], after=units[-1][0])
+    reader = Reader(source, folder, ["top1"], epochs(100), after=units[-1][0])
     assert ended(script) == "ended with exit code 0"
     units += reader.last_units()
     assert units == [(epoch, {"top1": epoch / 8}) for epoch in range(1, 6)]
