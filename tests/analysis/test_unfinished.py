@@ -47,7 +47,11 @@ def answered(tmp_path: Path, sweep: Sweep, value: Any, *, seeds: int) -> Answer:
             "collapse",
             "the error collapses at width = 4: ",
         ),
-        (lambda w, r: 0.5 + 0.01 * r, "no collapse", "no collapse in width is established: "),
+        (
+            lambda w, r: 0.5 + 0.01 * r + 1e-3 * noise(w, r),
+            "no collapse",
+            "no collapse in width is established: ",
+        ),
     ],
 )
 def test_a_transition(tmp_path: Path, value: Any, label: str, first: str) -> None:
