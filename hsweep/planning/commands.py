@@ -36,8 +36,7 @@ def check_commands(trials: Sequence[Trial]) -> None:
     _check_fields(command, trials)
     if not directory.is_dir():
         raise UserError(f"the command runs in {directory}, which is no folder; see folder=")
-    pairs: set[tuple[str, str]] = set()
-    booleans: set[str] = set()
+    booleans: dict[tuple[str, str], set[str]] = {}
     for trial in trials:
         arguments = arguments_of(command, trial, _FOLDER)
         fill(command.resume, fields_of(trial, _FOLDER))
@@ -46,8 +45,8 @@ def check_commands(trials: Sequence[Trial]) -> None:
         program = arguments[0]
         scripts = (word for word in arguments[1:] if word.endswith(".py") and word[0] != "-")
         script = next(scripts, "")
-        if (program, script) not in pairs:
-            pairs.add((program, script))
+        if (program, script) not in booleans:
+            booleans[program, script] = set()
             _check_program(program, directory)
             if script and not (directory / script).is_file():
                 raise UserError(
@@ -55,11 +54,11 @@ def check_commands(trials: Sequence[Trial]) -> None:
                     "command runs; give its path from there, or say folder="
                 )
             if script:
-                booleans = _booleans_of(directory / script)
+                booleans[program, script] = _booleans_of(directory / script)
             for word in arguments[1:]:
                 if word.endswith(".sh"):
                     _check_first_line(directory / word)
-        _check_booleans(arguments, booleans)
+        _check_booleans(arguments, booleans[program, script])
     _check_axes(command, trials)
 
 

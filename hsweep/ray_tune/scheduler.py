@@ -139,10 +139,11 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             worker.is_done_with(message.key)
             if isinstance(event, Report | Ended) and worker.place is not None:
                 self.workers.roster.succeeded(worker.place.node)
-            if not isinstance(event, Ended):
-                if not isinstance(event, Report) or not event.is_last:
-                    return True
-                self.workers.note_duration(event.wall_seconds)
+            if isinstance(event, Ended):
+                return False
+            if not isinstance(event, Report) or not event.is_last:
+                return True
+            self.workers.note_duration(event.wall_seconds)
         return False
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

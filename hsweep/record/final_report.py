@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hsweep.design.budget import Budget
-from hsweep.design.question import Goal
-from hsweep.design.sweep import FinalChoice
 from hsweep.record.summary import BY_ITSELF
 
 Metrics = Mapping[str, float | None]
@@ -16,8 +14,8 @@ class FinalReport:
     """The report of a trial that counts so far, and its unit."""
 
     metric: str
-    goal: Goal
-    final: FinalChoice
+    goal: str
+    final: str
     unit: int = 0
     metrics: Metrics = field(default_factory=dict)
 

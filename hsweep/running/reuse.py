@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hsweep.design.labels import listed
-from hsweep.design.question import Goal
-from hsweep.design.sweep import FinalChoice
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -233,9 +231,7 @@ class Reuse:
 
     def _end_of(self, result: _Result) -> dict[str, Any]:
         """Return how this study records the end of a trial that it takes."""
-        goal: Goal = "max" if self.manifest.goal == "max" else "min"
-        choice: FinalChoice = "best" if self.manifest.final == "best" else "last"
-        final = FinalReport(self.manifest.metric, goal, choice)
+        final = FinalReport(self.manifest.metric, self.manifest.goal, self.manifest.final)
         for report in result.reports:
             final.add(report.unit or 0, report.payload["metrics"])
         last = result.reports[-1]

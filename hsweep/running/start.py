@@ -104,10 +104,8 @@ class Request:
         if lines := [concern.line for concern in concerns if concern.kind == "impossible"]:
             raise UserError("; ".join(lines))
         if self.study is None:
-            for line in (
-                *(concern.line for concern in concerns),
-                *unfollowed(change.prepared.plan),
-            ):
+            remarks = [concern.line for concern in concerns] + unfollowed(change.prepared.plan)
+            for line in remarks:
                 console.print(line, style="yellow", soft_wrap=True)
         return change
 

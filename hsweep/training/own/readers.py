@@ -80,6 +80,11 @@ class Reader:
         self._once: dict[str, float] = {}
         self._of_once = (once,)
 
+    @property
+    def counting(self) -> tuple[float | None, int | None]:
+        """What the rows have told of the offset, and how far they are while they do not."""
+        return self.decided, self.latest if self.is_undecided else None
+
     def poll(self) -> list[Unit]:
         """Return the units that have become complete, in increasing order.
 

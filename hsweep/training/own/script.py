@@ -96,7 +96,7 @@ class _Script:
         """Report the metrics that the script writes, until its last report."""
         run, wait = self._run, _SHORTEST_WAIT
         timeout = self._assignment.report_timeout or math.inf
-        deadline, told = time.monotonic() + timeout, self._reader.decided
+        deadline, told = time.monotonic() + timeout, self._reader.counting
         while not run.is_over:
             if run.has_to_end:
                 run.stop()
@@ -106,19 +106,15 @@ class _Script:
                 late = f"no report for {timeout:g} s (report_timeout)"
                 self._process.stop(self._command.grace_seconds)
             try:
-                before = self._reader.latest
                 if code is None and not late:
                     self._process.free_output()
                     units = self._reader.poll()
                 else:
                     units = self._reader.last_units(killed=code != 0)
                 is_alive = bool(units)
-                if self._reader.is_undecided and self._reader.latest > before:
-                    run.tell_counts(None)
+                if told != (told := self._reader.counting):
+                    run.tell_counts(self._reader.decided)
                     is_alive = True
-                if self._reader.decided != told:
-                    told = self._reader.decided
-                    run.tell_counts(told)
                 self._report(units)
                 self._judge(code, late)
             except UserError as error:
