@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from analysis.statistics.values import FloatArray
 from hsweep.design.labels import first_of, listed
@@ -34,8 +34,11 @@ _MOST: Final = 50
 
 def with_chance(rows: pd.DataFrame, keys: Sequence[str], curve: Any) -> pd.DataFrame:
     """Return the complete rows of `analysis.runs.table.Runs.rows` with their ``cell``, and the
-    ``chance`` that another seed of it agrees with them; ``curve`` for the column `CURVE`."""
+    ``chance`` that another seed of it agrees with them; none where no two agree. ``curve`` for the
+    column `CURVE`."""
     full = rows.loc[rows["complete"]].assign(**{CURVE: curve})
+    if not full.duplicated(_RESULTS).any():
+        return full.iloc[:0]
     full = full.assign(cell=full.groupby(list(keys), sort=False, dropna=False).ngroup())
     values = full["value"].to_numpy(np.float64)
     # The smallest of all cells: chance is never taken for less than it is.
@@ -58,7 +61,7 @@ def repeated_runs(full: pd.DataFrame, keys: Sequence[str]) -> "tuple[pd.Index[An
     repeats = full.loc[same.cumcount() > 0]
     sizes = full.groupby("cell")["cell"].transform("size")
     expected = float((full["chance"] * (sizes - 1) / 2).sum())
-    if repeats.empty or stats.poisson.sf(len(repeats) - 1, expected) > _LEVEL:
+    if repeats.empty or special.pdtrc(len(repeats) - 1, expected) > _LEVEL:
         return repeats.index[:0], ""
     repeats = repeats.assign(first=same["replicate"].transform("first"))
     named = [

@@ -201,6 +201,8 @@ class Runs:
         if not keys:
             return runs, warnings
         full = with_chance(runs, keys, frame.reset_index(drop=True).get(CURVE, 0.0))
+        if full.empty:
+            return runs, warnings
         if idle := idle_axes(full, keys, self.parts, self.metric):
             raise UserError(idle)
         repeats, warning = repeated_runs(full, keys)

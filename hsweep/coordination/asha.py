@@ -56,11 +56,14 @@ class _Rung:
         num_pending: number of trials that may still report at this rung.
         lost: contenders of which the record has lost a value. They count as rivals, so that those
             who had won win again, and lose to nobody.
+        passed: those of them that went on. They keep their places, so that who had lost loses
+            again.
     """
 
     values: dict[str, dict[str, float | None]] = field(default_factory=dict)
     num_pending: int = 0
     lost: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
 
     def expect(self, name: str, key: str) -> None:
         self.values.setdefault(name, {})[key] = None
@@ -78,12 +81,15 @@ class _Rung:
         if not by_trial:
             del self.values[name]
 
-    def lose(self, name: str, key: str) -> bool:
-        """Enter that a trial has been here and its value is lost; return whether it lacks one."""
+    def lose(self, name: str, key: str, *, went_on: bool) -> bool:
+        """Enter that a trial has been here, and whether it went on; return whether its value is
+        lost."""
         is_missing = self.values.get(name, {}).get(key, 0.0) is None
         if is_missing:
             self.arrive(name, key, None)
             self.lost.add(name)
+            if went_on:
+                self.passed.add(name)
         return is_missing
 
     @property
@@ -181,8 +187,9 @@ class StratifiedAsha:
             and (not self._is_ladder or unit == trial.budget.amount)
         )
 
-    def end(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        """Enter the end of a trial; a trial that lost also stops its point's other replicates."""
+    def end(self, trial: Trial, status: TrialStatus, reason: str, last: int) -> None:
+        """Enter the end of a trial after its unit ``last``; a trial that lost also stops its
+        point's other replicates."""
         group = self._strata[trial.stratum]
         name = group.contenders.get(trial.key)
         if name is None:
@@ -191,12 +198,11 @@ class StratifiedAsha:
             group.ended.add(trial.key)
         if status in _LOST:
             group.stopped.setdefault(name, reason)
-        for rung in group.rungs.values():
-            # It lost at a rung where it had a value; at others the earlier one drops it.
-            if not (self._waits and status is TrialStatus.STOPPED_EARLY):
-                rung.arrive(name, trial.key, None)
+        for unit, rung in group.rungs.items():
+            if self._waits and status is TrialStatus.STOPPED_EARLY and unit <= last:
+                rung.lose(name, trial.key, went_on=unit < last)
             else:
-                rung.lose(name, trial.key)
+                rung.arrive(name, trial.key, None)
         group.may_release = True
 
     def carry(self, trial: Trial, unit: int, value: float | None) -> None:
@@ -212,7 +218,7 @@ class StratifiedAsha:
         if name is None:
             return
         for passed in self._rungs:
-            if passed < unit and group.rungs[passed].lose(name, trial.key):
+            if passed < unit and group.rungs[passed].lose(name, trial.key, went_on=True):
                 group.gaps.add(trial.key)
                 group.may_release = True
         if not self._has_value_at(trial, unit):
@@ -360,9 +366,10 @@ class StratifiedAsha:
         without = rung.lost.union(dropped)
         means, where = rung.means(without=without), self._where(unit, stratum)
         ranked = sorted(means, key=lambda name: (-means[name], name))
+        num_known = len(ranked) + len(rung.passed.difference(dropped))
         return {
-            name: _rank(len(means) - place, len(means), where, num_kept)
-            for place, name in enumerate(ranked[: max(0, len(ranked) - num_kept)])
+            name: _rank(num_known - place, num_known, where, num_kept)
+            for place, name in enumerate(ranked[: max(0, num_known - num_kept)])
         }
 
     def _on_arrival(self, trial: Trial, unit: int) -> Verdict:

@@ -153,7 +153,7 @@ class Coordinator:
         trial = self.table.trials[row.key]
         if row.status is TrialStatus.FINISHED:
             self._asha.carry(trial, row.unit, self.value(row.key))
-        self._asha.end(trial, row.status, row.reason)
+        self._asha.end(trial, row.status, row.reason, row.unit)
 
     def _end_attempts_left(self, keys: Iterable[str]) -> None:
         """End the attempts of trials whose driver was killed; this run has all of the study."""
@@ -230,7 +230,8 @@ class Coordinator:
         """End a trial that lost at a rung; a trial that never started becomes ``not_needed``."""
         row = self.journal.rows[trial.key]
         status = TrialStatus.STOPPED_EARLY if row.has_begun else TrialStatus.NOT_NEEDED
-        self._set_status(row, status, reason)
+        # The report of the rung may be lost, so where that was is said again.
+        self._set_status(row, status, reason, unit=row.unit)
         self._end(trial)
 
     @property

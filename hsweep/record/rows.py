@@ -108,7 +108,7 @@ class TrialRow:
 TRIAL_COLUMNS: Final = tuple(column.name for column in fields(TrialRow))
 PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
 CHANGED_BY_STATUS: Final = (
-    *("reason", "failures", "exclusive", "orphaned", "reused_from", "continues", "last"),
+    *("reason", "failures", "exclusive", "orphaned", "reused_from", "continues", "last", "unit"),
 )
 
 

@@ -50,6 +50,7 @@ class Rungs:
     def __init__(self, settings: Asha | None, goal: Literal["min", "max"] = "min", **how: Any):
         self.asha = StratifiedAsha(settings, BUDGET, goal, **how)
         self.rows: dict[str, Entered] = {}
+        self.units: dict[str, int] = {}
 
     def enter(self, *rows: Entered) -> "Rungs":
         for row in rows:
@@ -59,6 +60,7 @@ class Rungs:
         return self
 
     def record(self, key: str, unit: int, value: float | None) -> None:
+        self.units[key] = unit
         self.asha.record(self.rows[key].trial, unit, value)
 
     def verdict(self, key: str, unit: int) -> Verdict:
@@ -69,7 +71,7 @@ class Rungs:
         return self.verdict(key, unit)
 
     def end(self, key: str, status: TrialStatus, reason: str = "") -> None:
-        self.asha.end(self.rows[key].trial, status, reason)
+        self.asha.end(self.rows[key].trial, status, reason, self.units.get(key, 0))
 
 
 @dataclass(frozen=True)
