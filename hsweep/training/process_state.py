@@ -218,6 +218,19 @@ class ProcessState:
         set_random_states(self._generators, _CPU)
 
 
+def kept_versions(function: Any) -> dict[str, list[int]]:
+    """Return how often each weight was written to, of each module that stands beside a function in
+    its file and so is there for every trial of the process."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    call = function if hasattr(function, "__globals__") else type(function).__call__
+    return {
+        name: [weight._version for weight in value.parameters()]
+        for name, value in list(getattr(call, "__globals__", {}).items())
+        if isinstance(value, torch.nn.Module)
+    }
+
+
 def seed_all(seed: int, device: torch.device) -> None:
     """Seed the global random generators of torch (of the CPU and this device), numpy and Python: a
     model of the user's may draw from any of them."""

@@ -141,14 +141,17 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
 
 
 def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
-    """Yield the smallest and the largest shape of each pair of classes, equal data together."""
+    """Yield the smallest and the largest shape of each pair of classes, and one whose cost a plan
+    could not tell as it could that of others: its forward pass may fail. Equal data together."""
     pairs: dict[tuple[type, str], list[Trial]] = {}
     for trial in trials:
         if trial.model is not None:  # what the first update of a user's training is, is not known
             pairs.setdefault((type(trial.task), model_name(trial.model)), []).append(trial)
     by_key: dict[str, Trial] = {}
     for group in list(pairs.values())[:_MOST_PAIRS]:
-        for extreme in (min(group, key=_size), max(group, key=_size)):
+        untraced = [trial for trial in group if not trial.forward_flops]
+        odd = untraced[:1] if len(untraced) < len(group) else []
+        for extreme in (min(group, key=_size), max(group, key=_size), *odd):
             by_key.setdefault(extreme.key, extreme)
     yield from sorted(by_key.values(), key=lambda trial: trial.parts.get("task", ""))
 

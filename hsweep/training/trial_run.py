@@ -24,6 +24,7 @@ from torch import Tensor
 
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.function_model import model_name
+from hsweep.design.labels import listed
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Counting, Ended, Report
 from hsweep.errors import FinalError, RefusedReportError, UserError, nearest, shown
@@ -39,7 +40,7 @@ from hsweep.training.checkpoints import (
 from hsweep.training.devices import device_of, held_at_most
 from hsweep.training.division import from_rank
 from hsweep.training.own.leftovers import end_leftovers
-from hsweep.training.process_state import ProcessState
+from hsweep.training.process_state import ProcessState, kept_versions
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.storage import StorageError, Store
 from hsweep.training.world import ALONE, World
@@ -127,6 +128,7 @@ class TrialRun:
         self._seconds_before = self._seconds_offered = self._seconds_saved = 0.0
         self.resume_clock()
         self.process = ProcessState()
+        self._kept_versions = self._versions()
         self.is_stopped = self.has_reported = self._has_ended = False
         self.refusal: UserError | OSError | None = None
         self.is_paused_by_reports = True
@@ -553,8 +555,21 @@ class TrialRun:
 
     def changes_note(self, who: str) -> str:
         """Return a report's note on settings that were changed in the process; empty for none."""
-        changed = ", ".join(self.process.changed())
-        return f"{who} changed {changed}: put back after the trial" if changed else ""
+        notes = []
+        if changed := self.process.changed():
+            notes.append(f"{who} changed {', '.join(changed)}: put back after the trial")
+        versions = kept_versions(getattr(self._trial.task, "train", None))
+        if trained := [
+            name for name, of in versions.items() if self._kept_versions.get(name) != of
+        ]:
+            notes.append(
+                f"{who} trains {listed(trained)}, built once for all trials of a process, so that "
+                "each begins with the weights of the one before; build a new one in the function"
+            )
+        return "; ".join(notes)
+
+    def _versions(self) -> dict[str, list[int]]:
+        return kept_versions(getattr(self._trial.task, "train", None))
 
     def keep_weights(self, report: Report, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
         """Write the final weights, where the study keeps them and this report is the last: a

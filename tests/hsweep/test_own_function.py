@@ -32,7 +32,7 @@ from own_functions import (
 from stepped_trial import to_the_end
 from tiny_runs import assignment_of, coordinating, histories, planned
 
-from hsweep import Asha, Point, Resources, Run, UserError, epochs, grid, seconds
+from hsweep import Asha, Point, Resources, Run, Sweep, UserError, epochs, grid, seconds
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.record.journal import JournalReader
@@ -607,3 +607,32 @@ def iterated(point: Point, run: Run) -> Iterator[int]:
 def test_a_function_that_a_call_does_not_run_is_refused(train: Any) -> None:
     with pytest.raises(UserError, match="train is called and not awaited or iterated"):
         own_sweep(train=train)
+
+
+KEPT = torch.nn.Linear(1, 1)
+
+
+def trains_what_is_kept(_point: Point, run: Run) -> None:
+    optimizer = torch.optim.SGD(KEPT.parameters(), lr=0.1)
+    for epoch in range(1, run.budget + 1):
+        loss = KEPT(torch.ones(4, 1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.report(epoch, loss=loss.item())
+
+
+def test_a_model_that_all_trials_of_a_process_train_on_is_named(tmp_path: Path) -> None:
+    sweep = Sweep(
+        name="kept",
+        space=grid(lr=[0.1, 0.2]),
+        train=partial(trains_what_is_kept),
+        metric="loss",
+        goal="min",
+        budget=epochs(2),
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        notes = {entry.payload.get("note") for entry in coordinator.journal.reports()}
+    (note,) = notes
+    assert note.startswith("the training function trains KEPT, built once for all trials of a proc")

@@ -24,6 +24,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.training import rehearsal
 from hsweep.training.rehearsal import check_trials
 from models.base import PARAM_GROUPS, Counts
+from tasks import arrays
 from tasks.base import Metric
 from tasks.division import own_slices, sum_over_processes
 
@@ -333,6 +334,17 @@ class ForDevices(TinyModel):
         return OnDevices(super().build())
 
 
+class Split(nn.Module):
+    """Splits eight numbers among heads, which it finds out when it is called."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads, self.read = heads, nn.Linear(8, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.read(inputs.view(len(inputs), self.heads, 8 // self.heads).flatten(1))[:, 0]  # type: ignore[no-any-return]
+
+
 class TestWhatIsTried:
     def test_the_smallest_and_the_largest_shape_of_each_pair_of_classes(self) -> None:
         def model(point: Point) -> TinyModel:
@@ -346,6 +358,17 @@ class TestWhatIsTried:
             "kind=other width=4",
             "kind=other width=6",
         ]
+
+    def test_a_shape_in_the_middle_that_fails_in_its_forward_pass_is_named(self) -> None:
+        inputs = np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
+        said = refusal(
+            space=grid(heads=[1, 2, 3, 4]),
+            model=lambda point: Split(point.heads),
+            task=arrays(inputs, inputs.sum(1)),
+            metric="mse",
+        )
+        assert "the training loss of a trial fails: " in said
+        assert "(heads=3, task 'arrays', model Split)" in said
 
     def test_nothing_of_this_process_is_changed(self) -> None:
         torch.manual_seed(5), random.seed(5), np.random.seed(5)
