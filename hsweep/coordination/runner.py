@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Assignment, Event
+from hsweep.design.trial import Assignment, Event, Resources
 from hsweep.errors import FinalError, SpentProcessError, failure_text
 from hsweep.training.run import Channel
 from hsweep.training.train import train
@@ -19,12 +19,19 @@ class Runner(Protocol):
     def run(self, coordinator: Coordinator) -> None:
         """Return when the coordinator is exhausted."""
 
+    def room(self, request: Resources, /) -> int:
+        """Return how many trials of this size train at once."""
+
     def close(self) -> None:
         """Release all resources; a second call does nothing."""
 
 
 class InlineRunner:
     """Runs one trial after another in this process, in the thread that calls it."""
+
+    def room(self, _request: Resources, /) -> int:
+        """Return 1."""
+        return 1
 
     def run(self, coordinator: Coordinator) -> None:
         while assignment := coordinator.next_assignment(in_driver=True):

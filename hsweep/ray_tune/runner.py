@@ -247,6 +247,11 @@ class RayRunner:
         """Return how many trials of this size fit the cluster at once."""
         return slots_of((node["Resources"] for node in alive_nodes()), request)
 
+    def room(self, request: Resources) -> int:
+        """Return how many trials of this size train at once."""
+        slots = self.slots(request)
+        return min(slots, self.max_concurrent or slots)
+
     def num_workers(self, workers: Workers, sharing: Sharing | None) -> int:
         """Return how many processes train at once: as many as fit of the smallest trial, or as are
         the study's part of a cluster."""

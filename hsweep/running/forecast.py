@@ -1,6 +1,7 @@
 """How many runs a plan leads to, and how long they take at the speeds measured on this machine."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import planned_row
 from hsweep.coordination.rounds import RoundDesign
 from hsweep.design.sweep import Sweep
-from hsweep.design.trial import Report, Trial
+from hsweep.design.trial import Report, Resources, Trial
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.identity import describe
@@ -37,7 +38,7 @@ class Forecast:
         share: share of these runs' training that early stopping leaves.
         budgets: of the runs, in words.
         seconds: of training in all; None where no speed was measured.
-        workers: trials that train at once on this machine.
+        workers: trials that train at once.
         most: runs and seconds of the longest search of many; None without a search in rounds.
         planned: runs that such a search may ask for.
     """
@@ -55,7 +56,7 @@ class Forecast:
 
     @property
     def wall_seconds(self) -> float | None:
-        """Estimated seconds on this machine; None where no speed was measured."""
+        """Estimated seconds by this machine's speeds; None where none was measured."""
         return None if self.seconds is None else self.seconds / self.workers
 
     @property
@@ -106,12 +107,24 @@ def search_of(plan: Plan) -> RoundDesign | None:
     return study_search(rows, *asked, sweep.budget.amount, scouts, method)
 
 
-def forecast(plan: Plan, home: Home) -> Forecast:
-    """Return the training that a plan leads to on this machine."""
+def room_here(request: Resources) -> int:
+    """Return how many trials with such resources fit on this machine at once."""
+    machine = hardware()
+    rooms = [int(machine["cores"] / request.all_cpus)] if request.all_cpus else []
+    if request.gpus:
+        rooms.append(int(len(machine["cuda_devices"]) / request.gpus))
+    return min(rooms, default=sys.maxsize)
+
+
+def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] = room_here) -> Forecast:
+    """Return the training that a plan leads to, where ``room`` is how many trials with the same
+    resources train at once."""
     search = search_of(plan)
     if search is None:
-        return _forecast(plan, home, plan.trials)
-    typical, longest = (_forecast(plan, home, asked) for asked in rehearsed(plan.trials, search))
+        return _forecast(plan, home, plan.trials, room)
+    typical, longest = (
+        _forecast(plan, home, asked, room) for asked in rehearsed(plan.trials, search)
+    )
     size = Size.of(plan.trials, describe(plan.sweep.question) or {}, plan.sweep.num_scouts)
     return replace(
         typical,
@@ -135,9 +148,10 @@ def rehearsed(
     )
 
 
-def _forecast(plan: Plan, home: Home, trials: Sequence[Trial]) -> Forecast:
-    sweep, machine = plan.sweep, hardware()
-    stopping = sweep.early_stopping
+def _forecast(
+    plan: Plan, home: Home, trials: Sequence[Trial], room: Callable[[Resources], int]
+) -> Forecast:
+    sweep, stopping = plan.sweep, plan.sweep.early_stopping
     waits = stopping is None or (stopping.decide == "together" and not plan.is_adaptive)
     trained = {trial.key: trial.units_to_train for trial in trials}
     if waits:
@@ -154,8 +168,8 @@ def _forecast(plan: Plan, home: Home, trials: Sequence[Trial]) -> Forecast:
         units / whole if whole else 1.0,
         budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
         plan.is_adaptive or not waits,
-        Calibration(home.calibration, machine).estimate(spread),
-        _workers(trials, machine),
+        Calibration(home.calibration, hardware()).estimate(spread),
+        max(1, min(len(trials), *map(room, {trial.resources for trial in trials}))),
     )
 
 
@@ -196,14 +210,3 @@ class _Unrecorded(Journal):
     def append(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._state.apply(entry)
-
-
-def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:
-    """Return how many trials with these resources fit on this machine at once."""
-    resources = [trial.resources for trial in trials]
-    cpus = max(trial_resources.all_cpus for trial_resources in resources)
-    devices = max(trial_resources.gpus for trial_resources in resources)
-    rooms = [int(machine["cores"] / cpus)] if cpus else []
-    if devices:
-        rooms.append(int(len(machine["cuda_devices"]) / devices))
-    return max(1, min([*rooms, len(trials)]))

@@ -1,15 +1,22 @@
 """Measured speed: fitted where it was measured, unknown elsewhere, never in the way."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from tiny import tiny_sweep
 
 from hsweep import Recipe, Resources, epochs, grid
 from hsweep.design.trial import Trial
+from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import make_plan
+from hsweep.record.provenance import hardware
+from hsweep.running.forecast import forecast
+
+Invoke = Callable[..., Result]
 
 MACHINE = {"cpu": "slow", "cores": 2}
 
@@ -97,3 +104,22 @@ def test_old_measurements_make_room(tmp_path: Path) -> None:
     calibration.add([(trial, 100.0, 1)] * 50)
     calibration.add([(trial, 2.0, 1)] * 200)
     assert calibration.estimate(whole([trial])) == pytest.approx(14.0)
+
+
+@pytest.mark.parametrize("room", [1, 3, 100])
+def test_time_is_shared_among_as_many_as_train_at_once(tmp_path: Path, room: int) -> None:
+    home, plan = Home(tmp_path), make_plan(tiny_sweep(), preset="quick", study_seed=0)
+    Calibration(home.calibration, hardware()).add(measured(list(plan.trials)))
+    expected = forecast(plan, home, lambda _: room)
+    assert expected.seconds is not None
+    assert expected.wall_seconds == expected.seconds / min(room, len(plan.trials))
+    assert (" at once)" in expected.line) == (room > 1)
+
+
+def test_the_inline_runner_trains_one_at_once(home: Home, hsweep: Invoke, sweep_file: Path) -> None:
+    first = hsweep("run", sweep_file, "--runner", "inline", "--study", "first")
+    again = hsweep("run", sweep_file, "--runner", "inline", "--no-reuse", "--study", "again")
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    line = next(line for line in again.output.splitlines() if line.startswith("study again: "))
+    assert ", about " in line
+    assert "at once" not in line
