@@ -16,6 +16,8 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.errors import UserError
+from hsweep.secrets import redact
+from hsweep.terminal import print_step
 from hsweep.threads import in_thread
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _ANSWER_SECONDS: Final = 60.0
+_SILENT_SECONDS: Final = 10.0
+"""Whoever waits longer for an answer is told."""
 _BYTES_A_SECOND: Final = 2_000_000
 """A call gets the time above, and one second more for so many bytes."""
 _PATIENCE_SECONDS: Final = 120.0
@@ -64,7 +68,7 @@ def file_system(root: str) -> "tuple[FileSystem, str]":
     from pyarrow.fs import FileSystem
 
     try:
-        files, path = _within(_ANSWER_SECONDS, lambda: FileSystem.from_uri(root))
+        files, path = _within(root, _ANSWER_SECONDS, lambda: FileSystem.from_uri(root))
         if not path:
             raise ArrowInvalid("it names no bucket")
     except (ArrowInvalid, OSError) as error:
@@ -141,7 +145,9 @@ class Store:
     def remove(self, name: str) -> None:
         """Remove a file if it exists; a file that cannot be removed costs only space."""
         with contextlib.suppress(OSError):
-            _within(_ANSWER_SECONDS, lambda: self._files.delete_file(f"{self.path}/{name}"))
+            _within(
+                self.root, _ANSWER_SECONDS, lambda: self._files.delete_file(f"{self.path}/{name}")
+            )
 
     def remove_folder(self, name: str = "") -> None:
         """Remove a folder with all that it holds, if it exists."""
@@ -213,7 +219,7 @@ class Store:
         until = time.monotonic() + self._patience
         while True:
             try:
-                return _within(limit, action)
+                return _within(self.root, limit, action)
             except OSError as error:
                 what = f"{self.subject} in {self.path} cannot be {participle}"
                 if _LASTING.search(str(error)) or time.monotonic() + pause > until:
@@ -224,9 +230,16 @@ class Store:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _within(seconds: float, action: Callable[[], Result]) -> Result:
-    """Return what an action returns; TimeoutError where it takes longer, which its thread may."""
+def _within(what: str, seconds: float, action: Callable[[], Result]) -> Result:
+    """Return what an action of a storage returns; TimeoutError where it takes longer, which its
+    thread may."""
     answer = in_thread("storage", action)
+    if seconds > _SILENT_SECONDS and not wait([answer], _SILENT_SECONDS).done:
+        print_step(
+            f"{redact(what)} has given no answer for {_SILENT_SECONDS:.0f} s; "
+            f"waiting up to {seconds:.0f} s"
+        )
+        seconds -= _SILENT_SECONDS
     if not wait([answer], seconds).done:
         raise TimeoutError(f"no answer within {seconds:.0f} s")
     return answer.result()

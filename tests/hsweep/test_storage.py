@@ -134,15 +134,19 @@ def test_what_trying_again_does_not_mend_is_an_error_at_once(
     assert not pauses
 
 
-def test_a_store_that_gives_no_answer_is_given_up(
-    held: ObjectStore, monkeypatch: pytest.MonkeyPatch
+def test_a_store_that_gives_no_answer_is_told_and_given_up(
+    held: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(held.uri(), patience=0)
     store.write("file", b"before")
+    assert not capsys.readouterr().err
     monkeypatch.setattr(storage, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(storage, "_SILENT_SECONDS", 0.1)
     held.fault = lambda method, path: "hang"
     with pytest.raises(StorageError, match="no answer within 0 s"):
         store.write("file", b"after")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{held.uri()} has given no answer for 0 s; waiting up to 0 s")
     held.fault = None
     monkeypatch.undo()
     for name, value in KEYS.items():
