@@ -16,7 +16,6 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.errors import UserError
-from hsweep.secrets import redact
 from hsweep.terminal import print_step
 from hsweep.threads import in_thread
 
@@ -68,7 +67,7 @@ def file_system(root: str) -> "tuple[FileSystem, str]":
     from pyarrow.fs import FileSystem
 
     try:
-        files, path = _within(root, _ANSWER_SECONDS, lambda: FileSystem.from_uri(root))
+        files, path = _within("the storage", _ANSWER_SECONDS, lambda: FileSystem.from_uri(root))
         if not path:
             raise ArrowInvalid("it names no bucket")
     except (ArrowInvalid, OSError) as error:
@@ -146,7 +145,7 @@ class Store:
         """Remove a file if it exists; a file that cannot be removed costs only space."""
         with contextlib.suppress(OSError):
             _within(
-                self.root, _ANSWER_SECONDS, lambda: self._files.delete_file(f"{self.path}/{name}")
+                self.path, _ANSWER_SECONDS, lambda: self._files.delete_file(f"{self.path}/{name}")
             )
 
     def remove_folder(self, name: str = "") -> None:
@@ -219,7 +218,7 @@ class Store:
         until = time.monotonic() + self._patience
         while True:
             try:
-                return _within(self.root, limit, action)
+                return _within(self.path, limit, action)
             except OSError as error:
                 what = f"{self.subject} in {self.path} cannot be {participle}"
                 if _LASTING.search(str(error)) or time.monotonic() + pause > until:
@@ -236,8 +235,7 @@ def _within(what: str, seconds: float, action: Callable[[], Result]) -> Result:
     answer = in_thread("storage", action)
     if seconds > _SILENT_SECONDS and not wait([answer], _SILENT_SECONDS).done:
         print_step(
-            f"{redact(what)} has given no answer for {_SILENT_SECONDS:.0f} s; "
-            f"waiting up to {seconds:.0f} s"
+            f"{what} has given no answer for {_SILENT_SECONDS:.0f} s; waiting up to {seconds:.0f} s"
         )
         seconds -= _SILENT_SECONDS
     if not wait([answer], seconds).done:

@@ -146,7 +146,7 @@ def test_a_store_that_gives_no_answer_is_told_and_given_up(
     with pytest.raises(StorageError, match="no answer within 0 s"):
         store.write("file", b"after")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{held.uri()} has given no answer for 0 s; waiting up to 0 s")
+    assert line.startswith(f"{store.path} has given no answer for 0 s; waiting up to 0 s")
     held.fault = None
     monkeypatch.undo()
     for name, value in KEYS.items():
