@@ -28,16 +28,14 @@ TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 
 
 class Rival(NamedTuple):
-    """Another side: what it is called, the ratio to reach, and how ours is run beside it (with
-    Ray's dashboard where the other side starts it, too)."""
+    """Another side: what it is called, and the ratio to reach."""
 
     label: str
     bar: float
-    options: tuple[str, ...] = ("--no-dashboard",)
 
 
 RIVALS: Final = {
-    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0, ()),
+    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0),
     EXPERT: Rival("expert Ray Tune", 1.5),
     OPTUNA: Rival("Optuna", 1.15),
 }
@@ -124,7 +122,7 @@ class Sides:
                 data = Data(*made.train, *made.validation)
                 torch.save(data._asdict(), data_file(self.data, length, seed))
 
-    def ours(self, *options: str) -> float:
+    def ours(self) -> float:
         """Return the seconds of ``hsweep run``, from the start of the process to its end."""
         home = self._new_folder("ours")
         setting = self.setting
@@ -139,7 +137,7 @@ class Sides:
             "ours",
             [
                 *("-m", "hsweep", "run", "benchmarks/head_count.py", "--study", "head_count"),
-                *("--home", str(home), "--max-concurrent", str(setting.processes), *options),
+                *("--home", str(home), "--max-concurrent", str(setting.processes)),
                 *(word for item in chosen.items() for word in ("--set", "=".join(item))),
             ],
         )
@@ -264,7 +262,7 @@ def _beside(
         pairings.append(
             Pairing(
                 name="whole study",
-                ours=" ".join(("hsweep run", *rival.options)),
+                ours="hsweep run",
                 theirs=rival.label,
                 unit="s",
                 is_better="less",
@@ -341,7 +339,7 @@ def _measured(
     numbers = dict.fromkeys(RIVALS, pairs) | {TUTORIAL: tutorial_pairs}
     return {
         side: in_turn(
-            functools.partial(sides.ours, *RIVALS[side].options),
+            sides.ours,
             functools.partial(sides.theirs, side),
             number,
         )

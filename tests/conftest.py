@@ -15,6 +15,10 @@ pytest_plugins = ["chaos.reporting"]
 # Their assertions say what they found, like those of test files.
 pytest.register_assert_rewrite("model_contract", "runner_contract", "task_contract")
 
+# Ray's workers give way to every other program unless told otherwise: beside tests that compute,
+# those that wait for Ray would wait for minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 HERE = Path(__file__).parent
 TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
 """Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,

@@ -25,7 +25,7 @@ from hsweep.tracking.store import initialise_database
 from hsweep.tracking.target import StoreState, TrackingTarget
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 
-DEADLINE: Final = 200.0
+DEADLINE: Final = 400.0
 """Seconds, far above what anything here takes."""
 
 History = list[tuple[int, int, float]]

@@ -16,7 +16,7 @@ import torch
 
 from hsweep import Asha, Point, Run, StopTrial, Sweep, epochs, grid
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 300
 """Far above what anything here takes."""
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 

@@ -19,7 +19,7 @@ from hsweep.training.world import World
 
 CPU = torch.device("cpu")
 _PATIENCE = timedelta(seconds=120)
-_ANSWER_SECONDS = 120
+_ANSWER_SECONDS = 400
 
 
 class SecondProcess:

@@ -41,6 +41,8 @@ class Roster:
         draining: ids of those that are about to go away.
         failed_on: by trial, the nodes on which it has failed.
         answered: called after each answer, in a thread.
+        occupied: returns what each worker of the run takes, with the id of its node; None for one
+            that has yet to be placed.
     """
 
     coordinator: "Coordinator"
@@ -50,6 +52,7 @@ class Roster:
     draining: set[str] = field(default_factory=set)
     failed_on: dict[str, set[str]] = field(default_factory=dict)
     answered: Callable[[], None] = lambda: None
+    occupied: Callable[[], Iterable[tuple[str | None, Resources]]] = lambda: ()
     _asking: Future[None] | None = None
     _asked: float = field(default_factory=lambda: time.monotonic())
     _looked: float = field(default_factory=lambda: time.monotonic())
@@ -144,10 +147,27 @@ class Roster:
 
     def avoided(self, key: str, request: Resources) -> frozenset[str]:
         """Return the nodes on which a trial shall not run: those that are only suspected where
-        another node has room for the request."""
-        unfit = frozenset(self._unfit)
-        suspects = {*self.failed_on.get(key, ()), *self.left_out()} & self.nodes.keys()
-        return unfit | suspects if suspects and self.slots(request, unfit | suspects) else unfit
+        another node has room for the request; where the trial itself failed, free room."""
+        unfit, left_out = frozenset(self._unfit), frozenset(self.left_out())
+        others = unfit | left_out
+        if not self.slots(request, others):
+            others = unfit
+        failed_on = self.failed_on.get(key, set()) & self.nodes.keys()
+        if failed_on and self._has_free(request, others | failed_on):
+            return others | failed_on
+        return others
+
+    def _has_free(self, request: Resources, without: frozenset[str]) -> bool:
+        """Whether a trial would start at once on a node, behind the workers that are placed yet."""
+        nodes = self.nodes
+        free = {node: dict(nodes[node]["Resources"]) for node in nodes.keys() - without}
+        num_ahead = 0
+        for node, taken in self.occupied():
+            num_ahead += node is None
+            if node in free:
+                for name, amount in (("CPU", taken.all_cpus), ("GPU", taken.gpus)):
+                    free[node][name] = max(0.0, free[node].get(name, 0.0) - amount)
+        return slots_of(free.values(), request) > num_ahead
 
     def slots(self, request: Resources, without: Iterable[str] | None = None) -> int:
         """Return how many trials of this size fit the nodes, by default those that get trials."""

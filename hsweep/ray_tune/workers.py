@@ -116,6 +116,10 @@ class Workers:
 
     def __post_init__(self) -> None:
         self.roster = Roster(self.coordinator)
+        self.roster.occupied = lambda: [
+            (worker.place.node if worker.place else None, worker.resources)
+            for worker in list(self.by_id.values())
+        ]
 
     def open(self, trial_id: str) -> WorkerStart | None:
         """Return the first assignments of a new worker, None if no trial is ready, or no room."""

@@ -167,6 +167,13 @@ class Lease:
         self.lost(error)
 
     def _look(self) -> None:
+        if self._end is None and not segment_file(self._paths.journal, self.number).exists():
+            self._end = FencedError(
+                f"the folder of the study {self._paths.name!r} has been deleted or moved "
+                f"({self._paths.root}), and this driver ends. Put it back and resume the study; "
+                "where it is gone, so is what was recorded there: a study with --storage resumes "
+                "from its copy, any other has to be run again"
+            )
         if self._end is None and segment_files(self._paths.journal)[self.number :]:
             self._end = FencedError(
                 f"another driver has taken the study {self._paths.name!r} over: "

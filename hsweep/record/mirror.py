@@ -187,6 +187,7 @@ class Mirror:
 
     def _copy(self, *, is_last: bool) -> None:
         paths, store = self._study.paths, self._store
+        self._lease.check(at_once=True)  # without its folder the copy looks like another driver's
         copied = _segments(store)
         for file in segment_files(paths.journal)[: self._lease.number]:
             number, owner = int(file.stem), _owner_id(file)

@@ -25,7 +25,7 @@ UPDATES: Final = 24 * 32
 """Of all trials of a study."""
 CHECKPOINT_SECONDS: Final = 0.4
 REPORT_SECONDS: Final = 4 * PACE
-PATIENCE: Final = 150.0
+PATIENCE: Final = 600.0
 """Seconds after which something that should have happened counts as not happening."""
 
 _HELPERS: Final = ("dashboard", "DashboardAgent", "RuntimeEnvAgent", "log_monitor", "agent/main.py")

@@ -23,10 +23,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One Ray for all tests; its workers find the modules beside the tests as they would find
-    those beside a sweep file."""
+    """One Ray for the tests of a module; its workers find the modules beside the tests as they
+    would find those beside a sweep file."""
     from hsweep.ray_tune.environment import prepare_ray
 
     prepare_ray()

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,6 +185,14 @@ def elsewhere(study: StudyFolder) -> Iterator[None]:
             patch.setattr(lease, "_machine", lambda: "elsewhere")
             stack.enter_context(holding(study.paths))
         yield
+
+
+def test_a_driver_whose_folder_was_deleted_says_so(study: StudyFolder) -> None:
+    with study.writer() as journal:
+        shutil.rmtree(study.paths.root)
+        assert journal.lease is not None
+        with pytest.raises(FencedError, match="'mine' has been deleted or moved"):
+            journal.lease.check(at_once=True)
 
 
 def test_a_study_is_free_after_its_last_holder_has_let_it_go(study: StudyFolder) -> None:

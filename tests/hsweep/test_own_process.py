@@ -21,7 +21,7 @@ from hsweep.training.own.process import ScriptProcess, end_text
 from hsweep.training.own.readers import Reader, Unit
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 300
 
 FAMILY = """
 import os, signal, sys

@@ -19,7 +19,6 @@ APART = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_an_autoscaling_cluster_is_asked_for_nodes_before_and_while_trials_run(
     version: str, tmp_path: Path

@@ -40,7 +40,7 @@ SWEEP = Sweep(
 )
 """
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]
-SECONDS = 120
+SECONDS = 400
 
 
 @pytest.fixture

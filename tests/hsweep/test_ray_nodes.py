@@ -81,6 +81,21 @@ def test_a_node_on_which_a_trial_failed_is_avoided_only_where_another_has_room(
     assert roster.avoided("large", Resources(cpus=4)) == frozenset()
 
 
+def test_a_trial_waits_for_no_busy_node_while_the_one_where_it_failed_is_free(
+    roster: Roster,
+) -> None:
+    roster.update([node("a", cpus=2), node("b", cpus=2)])
+    taken: list[tuple[str | None, Resources]] = [("a", ONE), ("b", ONE)]
+    roster.occupied = lambda: taken
+    assert roster.failed("t", "a", "ValueError: x", ONE)
+    taken.append((None, ONE))  # it will have the last free place
+    assert roster.avoided("t", ONE) == frozenset()
+    taken[-1] = ("b", ONE)
+    assert roster.avoided("t", ONE) == frozenset()
+    taken.pop()
+    assert roster.avoided("t", ONE) == {"a"}
+
+
 def test_a_node_that_fails_three_trials_in_a_row_is_left_out_until_they_fail_elsewhere(
     roster: Roster, told: Told
 ) -> None:

@@ -22,7 +22,7 @@ from hsweep.training.worker_queue import (
 )
 
 TRIALS = planned(tiny_sweep(space=grid(width=[1, 2, 3, 4, 5, 6])))
-PATIENCE = 30.0
+PATIENCE = 200.0
 
 
 def assigned(number: int, *waits_at: int) -> Assignment:
