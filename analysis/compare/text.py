@@ -112,7 +112,8 @@ def transitions_table(comparison: Comparison) -> Table:
 
 
 def lean_table(comparison: Comparison) -> Table:
-    header = ("study", "baseline", "choice", "difference", "Holm", "margin", "saves")
+    gain = "gain (above 0 is better)"
+    header = ("study", "baseline", "choice", gain, "Holm", "margin", "saves")
     rows = []
     for side in comparison.studies:
         for heading, result in side.lean.items():
@@ -139,7 +140,7 @@ def pairs_table(comparison: Comparison) -> Table:
         "studies": [f"{pair.first} and {pair.second}" for pair in comparison.pairs],
         "trials of both": [str(pair.same) for pair in comparison.pairs],
         "places in both 95% sets": [_common_text(pair) for pair in comparison.pairs],
-        "difference in hypervolume": [
+        "hypervolume of the first less that of the second": [
             _interval(pair.volume, comparison.settings.confidence) for pair in comparison.pairs
         ],
     }

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -218,14 +219,14 @@ class ProcessState:
         set_random_states(self._generators, _CPU)
 
 
-def kept_versions(function: Any) -> dict[str, list[int]]:
-    """Return how often each weight was written to, of each module that stands beside a function in
-    its file and so is there for every trial of the process."""
+def kept_versions(function: Any) -> "dict[str, tuple[weakref.ref[Any], list[int]]]":
+    """Return the modules that stand beside a function in its file, and so are there for every trial
+    of the process, and how often each of their weights was written to."""
     while isinstance(function, functools.partial):
         function = function.func
     call = function if hasattr(function, "__globals__") else type(function).__call__
     return {
-        name: [weight._version for weight in value.parameters()]
+        name: (weakref.ref(value), [weight._version for weight in value.parameters()])
         for name, value in list(getattr(call, "__globals__", {}).items())
         if isinstance(value, torch.nn.Module)
     }

@@ -128,7 +128,7 @@ class TrialRun:
         self._seconds_before = self._seconds_offered = self._seconds_saved = 0.0
         self.resume_clock()
         self.process = ProcessState()
-        self._kept_versions = self._versions()
+        self._kept_versions = kept_versions(getattr(trial.task, "train", None))
         self.is_stopped = self.has_reported = self._has_ended = False
         self.refusal: UserError | OSError | None = None
         self.is_paused_by_reports = True
@@ -558,18 +558,19 @@ class TrialRun:
         notes = []
         if changed := self.process.changed():
             notes.append(f"{who} changed {', '.join(changed)}: put back after the trial")
-        versions = kept_versions(getattr(self._trial.task, "train", None))
-        if trained := [
-            name for name, of in versions.items() if self._kept_versions.get(name) != of
-        ]:
+        now = kept_versions(getattr(self._trial.task, "train", None))
+        trained = [
+            name
+            for name, (module, versions) in self._kept_versions.items()
+            if name in now and now[name][0] == module and now[name][1] != versions
+        ]
+        if trained:
             notes.append(
-                f"{who} trains {listed(trained)}, built once for all trials of a process, so that "
-                "each begins with the weights of the one before; build a new one in the function"
+                f"{who} trains {listed(trained)}, built once for all trials of a process: unless "
+                "it sets the weights back, each trial begins with those of the one before; build "
+                "a new one in the function"
             )
         return "; ".join(notes)
-
-    def _versions(self) -> dict[str, list[int]]:
-        return kept_versions(getattr(self._trial.task, "train", None))
 
     def keep_weights(self, report: Report, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
         """Write the final weights, where the study keeps them and this report is the last: a

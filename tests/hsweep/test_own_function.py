@@ -610,12 +610,16 @@ def test_a_function_that_a_call_does_not_run_is_refused(train: Any) -> None:
 
 
 KEPT = torch.nn.Linear(1, 1)
+RENEWED = torch.nn.Linear(1, 1)
+READ = torch.nn.Linear(1, 1)
 
 
 def trains_what_is_kept(_point: Point, run: Run) -> None:
-    optimizer = torch.optim.SGD(KEPT.parameters(), lr=0.1)
+    global RENEWED
+    RENEWED = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([*KEPT.parameters(), *RENEWED.parameters()], lr=0.1)
     for epoch in range(1, run.budget + 1):
-        loss = KEPT(torch.ones(4, 1)).square().mean()
+        loss = (KEPT(torch.ones(4, 1)) * RENEWED(torch.ones(4, 1)) - READ(torch.ones(4, 1))).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -635,4 +639,4 @@ def test_a_model_that_all_trials_of_a_process_train_on_is_named(tmp_path: Path) 
         InlineRunner().run(coordinator)
         notes = {entry.payload.get("note") for entry in coordinator.journal.reports()}
     (note,) = notes
-    assert note.startswith("the training function trains KEPT, built once for all trials of a proc")
+    assert note.startswith("the training function trains KEPT, built once for all trials of a pro")

@@ -10,6 +10,7 @@ from analysis.text.numbers import (
     NONE,
     all_at_best,
     ends_text,
+    gain_title,
     metric_title,
     number_text,
     p_text,
@@ -109,8 +110,8 @@ def effects_tables(result: EffectsResult) -> tuple[Section, ...]:
 def effects_table(result: EffectsResult) -> Table:
     interval = f"{percent_text(result.settings.confidence)} interval"
     header = (
-        *("axis", "step", f"gain ({gain_unit(result)})", interval, "p", "Holm p", "pairs"),
-        *("improved", "lost"),
+        *("axis", "step", gain_title(result.metric, gain_unit(result)), interval, "p", "Holm p"),
+        *("pairs", "improved", "lost"),
     )
     rows: list[tuple[str, ...]] = []
     for axis in result.axes:
@@ -122,7 +123,7 @@ def effects_table(result: EffectsResult) -> Table:
             improved = sum(pair.gain > 0 for pair in step.pairs)
             numbers = _numbers(step.effect, step.p, step.p_holm)
             rows.append((axis.axis, name, *numbers, str(len(step.pairs)), str(improved), ""))
-    note = "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid"
+    note = "Pairs differ in one axis alone, neighbours on its grid"
     if any(axis.verdict != "answered" for axis in result.axes):
         note += f"; the test is a {result.test}. Holm runs over the axes, and over all steps apart"
     return Table(header, tuple(rows), f"{note}.")
