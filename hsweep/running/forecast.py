@@ -1,7 +1,8 @@
 """How many runs a plan leads to, and how long they take at the speeds measured on this machine."""
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -107,23 +108,17 @@ def search_of(plan: Plan) -> RoundDesign | None:
     return study_search(rows, *asked, sweep.budget.amount, scouts, method)
 
 
-def room_here(request: Resources) -> int:
-    """Return how many trials with such resources fit on this machine at once."""
-    machine = hardware()
-    rooms = [int(machine["cores"] / request.all_cpus)] if request.all_cpus else []
-    if request.gpus:
-        rooms.append(int(len(machine["cuda_devices"]) / request.gpus))
-    return min(rooms, default=sys.maxsize)
-
-
-def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] = room_here) -> Forecast:
+def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] | None = None) -> Forecast:
     """Return the training that a plan leads to, where ``room`` is how many trials with the same
-    resources train at once."""
+    resources train at once; by default as many as fit on this machine."""
+    machine = hardware()
+    calibration = Calibration(home.calibration, machine)
+    room = room or functools.partial(_room_on, machine)
     search = search_of(plan)
     if search is None:
-        return _forecast(plan, home, plan.trials, room)
+        return _forecast(plan, plan.trials, calibration, room)
     typical, longest = (
-        _forecast(plan, home, asked, room) for asked in rehearsed(plan.trials, search)
+        _forecast(plan, asked, calibration, room) for asked in rehearsed(plan.trials, search)
     )
     size = Size.of(plan.trials, describe(plan.sweep.question) or {}, plan.sweep.num_scouts)
     return replace(
@@ -148,8 +143,19 @@ def rehearsed(
     )
 
 
+def _room_on(machine: Mapping[str, Any], request: Resources) -> int:
+    """Return how many trials with such resources fit on a machine at once."""
+    rooms = [int(machine["cores"] / request.all_cpus)] if request.all_cpus else []
+    if request.gpus:
+        rooms.append(int(len(machine["cuda_devices"]) / request.gpus))
+    return min(rooms, default=sys.maxsize)
+
+
 def _forecast(
-    plan: Plan, home: Home, trials: Sequence[Trial], room: Callable[[Resources], int]
+    plan: Plan,
+    trials: Sequence[Trial],
+    calibration: Calibration,
+    room: Callable[[Resources], int],
 ) -> Forecast:
     sweep, stopping = plan.sweep, plan.sweep.early_stopping
     waits = stopping is None or (stopping.decide == "together" and not plan.is_adaptive)
@@ -168,7 +174,7 @@ def _forecast(
         units / whole if whole else 1.0,
         budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
         plan.is_adaptive or not waits,
-        Calibration(home.calibration, hardware()).estimate(spread),
+        calibration.estimate(spread),
         max(1, min(len(trials), *map(room, {trial.resources for trial in trials}))),
     )
 

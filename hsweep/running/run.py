@@ -43,7 +43,7 @@ from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change, Lacking
-from hsweep.running.forecast import forecast, play_out, rehearsed, room_here, search_of
+from hsweep.running.forecast import forecast, play_out, rehearsed, search_of
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
@@ -231,7 +231,7 @@ def _greet(
 ) -> None:
     plan = change.prepared.plan
     if change.only is None:
-        expected = forecast(plan, home, room_here if change.is_over else runner.room)
+        expected = forecast(plan, home, None if change.is_over else runner.room)
         # Of a study that goes on, much is trained already.
         training = expected.line if len(change.new) == len(plan.trials) else expected.what
     else:

@@ -219,17 +219,35 @@ class ProcessState:
         set_random_states(self._generators, _CPU)
 
 
-def kept_versions(function: Any) -> "dict[str, tuple[weakref.ref[Any], list[int]]]":
-    """Return the modules that stand beside a function in its file, and so are there for every trial
-    of the process, and how often each of their weights was written to."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    call = function if hasattr(function, "__globals__") else type(function).__call__
-    return {
-        name: (weakref.ref(value), [weight._version for weight in value.parameters()])
-        for name, value in list(getattr(call, "__globals__", {}).items())
-        if isinstance(value, torch.nn.Module)
-    }
+class KeptModules:
+    """The modules that stand beside a function in its file, and so are there for every trial of the
+    process, with how often each of their weights was written to by now."""
+
+    def __init__(self, function: Any) -> None:
+        while isinstance(function, functools.partial):
+            function = function.func
+        call = function if hasattr(function, "__globals__") else type(function).__call__
+        self._names: Mapping[str, Any] = getattr(call, "__globals__", {})
+        # No module is kept alive by this.
+        self._before = {
+            name: (weakref.ref(value), _versions(value))
+            for name, value in list(self._names.items())
+            if isinstance(value, torch.nn.Module)
+        }
+
+    def trained(self) -> list[str]:
+        """Return the names of those that are still there and were trained on meanwhile."""
+        return [
+            name
+            for name, (module, versions) in self._before.items()
+            if module() is not None
+            and self._names.get(name) is module()
+            and _versions(self._names[name]) != versions
+        ]
+
+
+def _versions(module: torch.nn.Module) -> list[int]:
+    return [weight._version for weight in module.parameters()]
 
 
 def seed_all(seed: int, device: torch.device) -> None:

@@ -233,11 +233,10 @@ def _within(what: str, seconds: float, action: Callable[[], Result]) -> Result:
     """Return what an action of a storage returns; TimeoutError where it takes longer, which its
     thread may."""
     answer = in_thread("storage", action)
-    if seconds > _SILENT_SECONDS and not wait([answer], _SILENT_SECONDS).done:
-        print_step(
-            f"{what} has given no answer for {_SILENT_SECONDS:.0f} s; waiting up to {seconds:.0f} s"
-        )
-        seconds -= _SILENT_SECONDS
-    if not wait([answer], seconds).done:
+    silent = min(seconds, _SILENT_SECONDS)
+    if not wait([answer], silent).done and silent < seconds:
+        print_step(f"{what} has given no answer for {silent:.0f} s; waiting up to {seconds:.0f} s")
+        wait([answer], seconds - silent)
+    if not answer.done():
         raise TimeoutError(f"no answer within {seconds:.0f} s")
     return answer.result()

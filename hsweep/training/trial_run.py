@@ -40,7 +40,7 @@ from hsweep.training.checkpoints import (
 from hsweep.training.devices import device_of, held_at_most
 from hsweep.training.division import from_rank
 from hsweep.training.own.leftovers import end_leftovers
-from hsweep.training.process_state import ProcessState, kept_versions
+from hsweep.training.process_state import KeptModules, ProcessState
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.storage import StorageError, Store
 from hsweep.training.world import ALONE, World
@@ -128,7 +128,7 @@ class TrialRun:
         self._seconds_before = self._seconds_offered = self._seconds_saved = 0.0
         self.resume_clock()
         self.process = ProcessState()
-        self._kept_versions = kept_versions(getattr(trial.task, "train", None))
+        self._kept_modules = KeptModules(getattr(trial.task, "train", None))
         self.is_stopped = self.has_reported = self._has_ended = False
         self.refusal: UserError | OSError | None = None
         self.is_paused_by_reports = True
@@ -554,17 +554,11 @@ class TrialRun:
         shutil.rmtree(self._restored, ignore_errors=True)
 
     def changes_note(self, who: str) -> str:
-        """Return a report's note on settings that were changed in the process; empty for none."""
+        """Return a report's note on what was changed in the process; empty for nothing."""
         notes = []
         if changed := self.process.changed():
             notes.append(f"{who} changed {', '.join(changed)}: put back after the trial")
-        now = kept_versions(getattr(self._trial.task, "train", None))
-        trained = [
-            name
-            for name, (module, versions) in self._kept_versions.items()
-            if name in now and now[name][0] == module and now[name][1] != versions
-        ]
-        if trained:
+        if trained := self._kept_modules.trained():
             notes.append(
                 f"{who} trains {listed(trained)}, built once for all trials of a process: unless "
                 "it sets the weights back, each trial begins with those of the one before; build "
