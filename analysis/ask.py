@@ -15,7 +15,6 @@ from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.pareto.kind import PARETO
-from analysis.questions.published.kind import PUBLISHED
 from analysis.questions.shapes import read_value
 from analysis.questions.transition.kind import TRANSITION
 from analysis.results import no_results, which_report
@@ -29,7 +28,7 @@ from hsweep.errors import UserError, unknown_name
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import StudyTables
 
-KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED)
+KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS)
 """Every kind of question, in the order in which the page shows what they find."""
 _QUESTION_KINDS: Final = (TRANSITION, LEAN)
 """The kinds that answer a sweep's question; the others say what else a study shows."""

@@ -17,7 +17,6 @@ from hsweep.commands.join import join
 from hsweep.commands.list import list_
 from hsweep.commands.model import model
 from hsweep.commands.new import new
-from hsweep.commands.paper import paper
 from hsweep.commands.plan import plan
 from hsweep.commands.report import report
 from hsweep.commands.resume import resume
@@ -47,7 +46,7 @@ EXIT_USAGE: Final = 2
 _COMMANDS: Final[dict[str, tuple[click.Command, ...]]] = {
     "Begin": (new, plan, doctor, data),
     "Run": (run, resume, watch),
-    "Read": (list_, show, analyze, report, compare, paper, ui),
+    "Read": (list_, show, analyze, report, compare, ui),
     "Keep": (export, model, sync, delete),
     "Elsewhere": (submit, join),
 }

@@ -42,6 +42,15 @@ def commands_of(content: Any) -> Iterator[list[str]]:
         yield from commands_of(value)
 
 
+def missing_of(content: Any) -> Iterator[dict[str, Any]]:
+    """Yield what a JSON answer lacks, or the answers of its groups do."""
+    for name, value in content.items() if isinstance(content, Mapping) else ():
+        if name == "missing":
+            yield from value
+        else:
+            yield from missing_of(value)
+
+
 def call(*words: object, **settings: Any) -> Result:
     arguments = [str(word) for word in words]
     return CliRunner().invoke(main, arguments, default_map=INLINE, **settings)
@@ -70,8 +79,9 @@ class Walk:
     def settle(self, words: list[str]) -> None:
         """Run what an answer lacks: as many trials as it says, and never the same ones again."""
         answer = self.answer()
-        lacking = [json.dumps(runs, sort_keys=True) for runs in answer["missing"]]
-        promised = sum(runs["trials"] or 0 for runs in answer["missing"])
+        missing = list(missing_of(answer))
+        lacking = [json.dumps(runs, sort_keys=True) for runs in missing]
+        promised = sum(runs["trials"] or 0 for runs in missing)
         assert promised
         assert (lacking, promised) not in self.asked, self.asked
         text = " ".join([answer["answer"], *answer["qualifications"]])

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis import published
 from models.base import ModelConfig
 from models.davit import davit_base, davit_large
 from models.decoder import gpt2_tiny_stories
@@ -26,7 +25,7 @@ PRESETS: dict[str, Callable[..., ModelConfig]] = {
 }
 """The functions of ``models`` that rows name, by their names."""
 ROWS: list[dict[str, Any]] = json.loads(
-    Path(str(published.__file__)).with_name("parameter_counts.json").read_text("utf-8")
+    (Path(__file__).parents[1] / "results/printed/parameter_counts.json").read_text("utf-8")
 )["rows"]
 
 

@@ -15,12 +15,10 @@ from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import conditioning_finding
 from analysis.questions.conditioning.result import ConditioningResult
 from analysis.questions.effects.kind import effects_finding
-from analysis.questions.effects.result import EffectsResult
 from analysis.questions.lean.kind import lean_finding
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
 from analysis.questions.pareto.kind import pareto_finding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
-from analysis.questions.published.kind import published_finding
 from analysis.questions.transition.kind import transition_finding
 from analysis.questions.transition.result import (
     CellCounts,
@@ -377,9 +375,7 @@ def finding(result: Any, *before: Any) -> Finding:
         return pareto_finding(result, list(map(finding, before)))
     if isinstance(result, ConditioningResult):
         return conditioning_finding(result)
-    if isinstance(result, EffectsResult):
-        return effects_finding(result)
-    return published_finding(result)
+    return effects_finding(result)
 
 
 def sentence(result: Any) -> str:
@@ -396,7 +392,7 @@ def badge(result: Any) -> tuple[str, str]:
 
 _NAMES: tuple[str, ...] = (
     *("transition", "lean", "lean_groups"),
-    *("pareto", "conditioning", "effects", "published"),
+    *("pareto", "conditioning", "effects"),
 )
 
 

@@ -74,7 +74,7 @@ class LogToMlflow(tune.Callback):
 def main() -> None:
     """Run the grid."""
     grid = options()
-    ray.init(num_cpus=grid.processes, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=grid.processes, include_dashboard=False, log_to_driver=False)
     client = MlflowClient(f"sqlite:///{grid.out.absolute() / 'mlflow.db'}")
     experiment = client.create_experiment(
         "head_count", artifact_location=(grid.out.absolute() / "artifacts").as_uri()

@@ -109,7 +109,7 @@ def train(config: dict) -> None:
 def main() -> None:
     """Run the grid."""
     grid = options()
-    ray.init(num_cpus=grid.processes)
+    ray.init(address="local", num_cpus=grid.processes)
     tuner = tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),
         param_space=tune_space(grid),

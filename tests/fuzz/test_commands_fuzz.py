@@ -39,7 +39,6 @@ COMMANDS = {
     "report": ("--figures-none", "--tracking-uri"),
     "export": ("--what", "--orphaned"),
     "compare": ("--cost", "--report", "--json"),
-    "paper": ("--table", "--as", "--same-data", "--json"),
     "list": ("--json", "--home"),
 }
 ALONE = ("--json", "--same-data", "--orphaned", "--figures-none")
@@ -79,7 +78,6 @@ def done_or_refused(line: list[str]) -> None:
 @example(["export", "--", "demo", "file.csv/x.csv"])
 @example(["compare", "--report=folder/x/y.html", "--", "demo", "demo2"])
 @example(["compare", "--cost=nothing", "--", "demo", "demo2"])
-@example(["paper", "--as=nothing", "--", "demo"])
 @example(["show", "--", "demo", "\x1b"])
 @tries(30)
 def test_any_request_is_met_or_refused(line: list[str]) -> None:

@@ -3,13 +3,13 @@
 from collections import Counter
 from typing import Final
 
-from analysis.published.numbers import PrintedValue
 from analysis.questions.base import Section, tables_with_rows
-from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
-from analysis.statistics.printed import Standing
 from analysis.text.numbers import NONE, number_text, p_text
 from analysis.text.tables import Table
 from analysis.values import describe
+from results.printed.difference import Standing
+from results.printed.numbers import PrintedValue
+from results.printed.result import CriticalHeads, PublishedResult, PublishedRow
 
 _OUTCOMES: Final[dict[Standing, str]] = {
     "alike": "not told apart",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from published_models import ROWS
 
-from analysis.published.numbers import PrintedValue, setups
+from results.printed.numbers import PrintedValue, setups
 
 BY_SETUP = {setup.name: setup.values for setup in setups()}
 PUBLISHED = [value for values in BY_SETUP.values() for value in values]

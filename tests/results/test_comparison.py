@@ -9,20 +9,18 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_examples import report_input
 from scipy import stats
 
-from analysis.published.numbers import setup_of, setups
-from analysis.questions.published.fit import fit
-from analysis.questions.published.result import PublishedResult, PublishedSettings
-from analysis.questions.published.text import (
+from hsweep.errors import UserError
+from results.printed.difference import PrintedDifference, best_of_normal, printed_difference
+from results.printed.fit import fit
+from results.printed.numbers import setup_of, setups
+from results.printed.result import PublishedResult, PublishedSettings
+from results.printed.text import (
     missing_printed_table,
     published_sentence,
     published_table,
 )
-from analysis.report.build import build_report
-from analysis.statistics.printed import PrintedDifference, best_of_normal, printed_difference
-from hsweep.errors import UserError
 
 BY_NAME = {setup.name: setup for setup in setups()}
 RETRIEVAL_AXES = ["heads", "seq_len", "dim", "depth", "head_dim", "lr"]
@@ -314,11 +312,3 @@ class TestWords:
             assert all(len(row) == len(shown.header) for row in shown.rows)
         assert "3 comparisons, 2 not told apart, 1 not tested" in published_sentence(found)
         assert "10 published values of it were not run" in published_sentence(found)
-
-    def test_the_report_has_it(self) -> None:
-        page = build_report(report_input(published=beside(retrieval())))
-        assert "Published and run" in page
-        assert "Published, not run" in page
-        other = build_report(report_input(published=beside(retrieval().assign(dim=8))))
-        assert "Not comparable with paper H" in other
-        assert "Published, not run" not in other

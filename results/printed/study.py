@@ -1,30 +1,14 @@
 """A study beside the papers' printed results that it repeats."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
-from analysis.published.numbers import setup_of, setups
-from analysis.questions.base import Finding, Kind, StudyRuns
-from analysis.questions.published.fit import fit
-from analysis.questions.published.result import PublishedResult, PublishedSettings
-from analysis.questions.published.text import published_sentence, published_tables
+from analysis.questions.base import Finding, StudyRuns
 from analysis.questions.transition.result import TransitionResult
-from analysis.runs.statuses import FULL
 from hsweep.design.labels import unit_word
 from hsweep.errors import unknown_name
-
-
-def of_study(
-    study: StudyRuns, _: Mapping[str, Any] | None, findings: Sequence[Finding]
-) -> Finding | None:
-    is_trained = study.trials["status"].isin(FULL).any()
-    result = beside_published(study, findings) if is_trained else None
-    return None if result is None else published_finding(result)
-
-
-def published_finding(result: PublishedResult) -> Finding:
-    words = (published_sentence(result),)
-    return Finding(PUBLISHED, result, words, tables=published_tables(result))
+from results.printed.fit import fit
+from results.printed.numbers import setup_of, setups
+from results.printed.result import PublishedResult, PublishedSettings
 
 
 def beside_published(
@@ -59,12 +43,3 @@ def beside_published(
         budget=f"{amount} {unit_word(unit, amount)}",
         settings=PublishedSettings(**vouched),
     )
-
-
-# A table alone does not tell what it repeats.
-PUBLISHED: Final = Kind(
-    "published",
-    "How do a study's results compare with the papers' printed ones?",
-    PublishedSettings,
-    of_study,
-)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from analysis.published.numbers import PrintedValue
-from analysis.statistics.printed import PrintedDifference
 from analysis.values import Jsonable
 from hsweep.design.question import Goal, Scale
+from results.printed.difference import PrintedDifference
+from results.printed.numbers import PrintedValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,25 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from analysis.published.numbers import PrintedValue, Setup, Tasks
-from analysis.questions.published.result import (
-    CriticalHeads,
-    PublishedResult,
-    PublishedRow,
-    PublishedSettings,
-)
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.columns import NO_VALUE, RunColumns
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.statuses import AT_CHANCE, DROPPED
 from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
-from analysis.statistics.printed import printed_difference
 from analysis.statistics.values import FloatArray
 from hsweep.design.labels import first_of
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 from hsweep.record.summary import counted
+from results.printed.difference import printed_difference
+from results.printed.numbers import PrintedValue, Setup, Tasks
+from results.printed.result import (
+    CriticalHeads,
+    PublishedResult,
+    PublishedRow,
+    PublishedSettings,
+)
 
 CRITICAL: Final = "critical_heads"
 _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {

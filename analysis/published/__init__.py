@@ -1,1 +1,0 @@
-"""What the papers printed, as data files, and their reader."""

@@ -1,1 +1,0 @@
-"""A study beside the printed results that it repeats."""

@@ -1,0 +1,1 @@
+"""What the papers printed, as data files, and a study beside it."""
