@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from analysis.charts import palette
 from analysis.charts.palette import Shade
@@ -253,9 +253,29 @@ def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
     return named
 
 
+_AXIS_NAME: Final = re.compile(r"([^\s=,]+)=")
+
+
 def shortened(text: str, longest: int) -> str:
     """Return the text, with its middle left out where it is too long for the chart."""
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 2
     return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
+
+
+def row_labels(names: Sequence[str], longest: int) -> list[str]:
+    """Return labels of rows, all in full or none: where one is too long, axes keep as many letters
+    of their names as tell them apart (``h=8 k=1`` for ``heads=8 kv_heads=1``), so that values
+    stay."""
+    if all(len(name) <= longest for name in names):
+        return list(names)
+    axes = set(_AXIS_NAME.findall(" ".join(names)))
+
+    def letters(match: re.Match[str]) -> str:
+        others = axes - {match[1]}
+        starts = (match[1][:end] for end in range(1, len(match[1])))
+        free = (start for start in starts if not any(name.startswith(start) for name in others))
+        return f"{next(free, match[1])}="
+
+    return [shortened(_AXIS_NAME.sub(letters, name), longest) for name in names]

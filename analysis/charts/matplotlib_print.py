@@ -36,6 +36,7 @@ from analysis.charts.chart import (
     Series,
     Stroke,
     Symbol,
+    row_labels,
     shortened,
 )
 
@@ -301,7 +302,8 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
             else 10.5 * width / (1 + max(len(name) for _, name in axis.ticks))
         )
         ticks = axis.ticks[:: math.ceil(len(axis.ticks) / max(1.0, room))]
-        drawn_axis.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
+        names = row_labels([name for _, name in ticks], _LONGEST_LABEL)
+        drawn_axis.set_ticks([at for at, _ in ticks], labels=list(map(_plain, names)))
         for label, (at, _) in zip(drawn_axis.get_ticklabels(), ticks, strict=True):
             label.set_fontweight("bold" if at in axis.bold else "normal")
     elif axis.form == "cost":

@@ -22,6 +22,7 @@ from analysis.charts.chart import (
     Reference,
     Ribbon,
     Series,
+    row_labels,
     shortened,
 )
 from analysis.values import encode
@@ -35,6 +36,7 @@ _MOST_TICKS: Final = 24
 _FEW_UNITS: Final = 8
 """Axes of whole numbers up to this one have a tick at each."""
 _LONGEST_ROW: Final = 36
+_LONGEST_NARROW_ROW: Final = 26
 _LONGEST_HEADING: Final = 60
 _CLEAR: Final = "rgba(0,0,0,0)"
 _HEIGHT: Final = 360
@@ -93,6 +95,8 @@ def figure_json(chart: Chart) -> dict[str, Any]:
     }
     if chart.num_rows:
         layout["height"] = max(220, 120 + 21 * chart.num_rows)
+        # A long label would leave a phone no room for the figure.
+        layout["meta"] = {"narrow_rows": _tick_texts(chart.y, 1, _LONGEST_NARROW_ROW)}
     figure: dict[str, Any] = {"data": [], "layout": layout}
     for layer in chart.layers:
         _add(figure, layer)
@@ -146,14 +150,22 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         content |= _cost_format(values)
     if axis.ticks:
         step = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
-        names = [(at, _safe(shortened(name, _LONGEST_ROW))) for at, name in axis.ticks[::step]]
-        content["tickvals"] = [at for at, _ in names]
-        content["ticktext"] = [f"<b>{name}</b>" if at in axis.bold else name for at, name in names]
+        content["tickvals"] = [at for at, _ in axis.ticks[::step]]
+        content["ticktext"] = _tick_texts(axis, step, _LONGEST_ROW)
     if axis.range is not None:
         content["range"] = [math.log10(end) if axis.kind == "log" else end for end in axis.range]
     elif axis.from_zero:
         content["rangemode"] = "tozero"
     return content
+
+
+def _tick_texts(axis: Axis, step: int, longest: int) -> list[str]:
+    ticks = axis.ticks[::step]
+    names = map(_safe, row_labels([name for _, name in ticks], longest))
+    return [
+        f"<b>{name}</b>" if at in axis.bold else name
+        for (at, _), name in zip(ticks, names, strict=True)
+    ]
 
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:

@@ -301,6 +301,21 @@ def test_titles_of_axes_are_whole_on_a_telephone(show: Any, make: Make) -> None:
     assert written(400) == written(1600) != []
 
 
+def test_shapes_of_many_axes_are_told_apart_on_a_telephone(show: Any) -> None:
+    result = examples.lean_result()
+    rows = [
+        replace(row, config={"query_heads": row.config["heads"], "key_heads": 2, **row.config})
+        for row in result.table
+    ]
+    page = show(lambda: examples.lean_input(lean=replace(result, table=tuple(rows))), width=400)
+    names = page.execute_script(
+        "return Array.from(document.querySelectorAll('[data-figure=candidates] .ytick text'))"
+        ".map((name) => name.textContent)"
+    )
+    assert len(set(names)) == len(rows)
+    assert all(name.startswith("q=") for name in names), names
+
+
 def test_figures_turn_dark_and_light_with_the_page(show: Any) -> None:
     fills = (
         "return [getComputedStyle(document.body).backgroundColor,"

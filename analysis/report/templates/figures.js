@@ -65,15 +65,14 @@
 
   const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
 
-  // A long label would leave a phone no room for the figure.
   function narrowed(layout, traces) {
     const kept = Object.assign({}, layout);
     if (layout.legend && traces.length > 3) {
       kept.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
     }
     const axis = layout.yaxis;
-    if (axis && Array.isArray(axis.ticktext)) {
-      kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 26)), tickfont: Object.assign({}, axis.tickfont, { size: 11 }) });
+    if (layout.meta) {
+      kept.yaxis = Object.assign({}, axis, { ticktext: layout.meta.narrow_rows, tickfont: Object.assign({}, axis.tickfont, { size: 11 }) });
     }
     kept.annotations = (layout.annotations || []).map((note) => {
       return note.text.startsWith("<b>") ? Object.assign({}, note, { text: squeezed(note.text, 32) }) : note;
