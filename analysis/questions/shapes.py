@@ -102,7 +102,8 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
     for name in shape:
         rest = [column for column in shape if column != name]
         is_text = not pd.api.types.is_numeric_dtype(frame[name])
-        if is_text and (frame.groupby(name)[rest].nunique(dropna=False) <= 1).all(axis=None):
+        fixed = frame.groupby(name, dropna=False)[rest].nunique(dropna=False) <= 1
+        if is_text and fixed.all(axis=None):
             return [name]
     return shape
 
@@ -123,7 +124,7 @@ def axis_columns(frame: pd.DataFrame, other: Collection[object]) -> list[str]:
 def _is_measured(column: "pd.Series[Any]") -> bool:
     if not pd.api.types.is_float_dtype(column):
         return False
-    return bool(column.isna().any()) or column.nunique() > len(column) // 2
+    return column.nunique() > column.count() // 2
 
 
 def front_question(runs: Runs, options: Mapping[str, Any]) -> dict[str, Any]:

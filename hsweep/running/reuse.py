@@ -188,6 +188,8 @@ class Reuse:
             for trial, row in pairs:
                 origins = journal.origins(row.key).get(row.key, [])
                 changed, why_not = _compared(trial, origins, source.files)
+                if changed and source.study.manifest.sweep != self.manifest.sweep:
+                    continue  # another training altogether, over the same axes
                 if changed and not (why_not or self.accepts_code):
                     has = "has" if len(changed) == 1 else "have"
                     why_not = (

@@ -267,6 +267,25 @@ def test_a_shape_is_its_axes_or_the_one_name_that_fixes_them(analyze: Analyze) -
     assert json.loads(analyze(named, *asked, "vit-42").stdout)["choice"] == "vit-21"
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_shapes_that_lack_an_axis_are_shapes_all_the_same(analyze: Analyze, ending: str) -> None:
+    points = [{"kind": "plain", "heads": heads} for heads in (1, 2, 4)]
+    points += [
+        {"kind": "gated", "heads": heads, "rank": rank} for heads in (1, 2) for rank in (4, 8)
+    ]
+    points += [{"kind": "gated", "heads": 4, "rank": 2, "bias": bias} for bias in (True, False)]
+    frame = pd.DataFrame(
+        {**point, "seed": seed, "top1": 0.7 + 0.01 * at + 0.002 * seed, "num_params": 100 + at}
+        for at, point in enumerate(points)
+        for seed in range(3)
+    )
+    front = json.loads(
+        analyze(frame, "--kind", "pareto", "--metric", "top1", "--json", ending=ending).stdout
+    )
+    assert len(front["table"]) == len(points)
+    assert set(front["table"][0]["config"]) == {"kind", "heads", "rank", "bias"}
+
+
 def test_the_result_is_written(analyze: Analyze, tmp_path: Path) -> None:
     frame = transition_sweep("sharp", 0).frame
     out = tmp_path / "result.json"

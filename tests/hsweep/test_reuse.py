@@ -246,6 +246,17 @@ class TestCodeAndVersions:
             "(the sweep file) has changed since; --accept-code takes them all the same"
         ]
 
+    def test_another_sweep_over_the_same_axes_is_no_older_state_of_this_one(
+        self, home: Home, load: Callable[[str], Sweep]
+    ) -> None:
+        before = load(OWN)
+        finish(new_study(home, "before", before), *planned(before))
+        sweep = load(self.CHANGED.replace("tiny_sweep(", "tiny_sweep(name='other', "))
+        for accepts_code in (False, True):
+            study = new_study(home, f"mine-{accepts_code}", sweep)
+            found, reuse = take(study, sweep, accepts_code=accepts_code)
+            assert (found, reuse.lines(3)) == (frozenset(), [])
+
     def test_they_are_when_that_is_accepted_and_a_third_study_is_asked_again(
         self, home: Home, load: Callable[[str], Sweep]
     ) -> None:
