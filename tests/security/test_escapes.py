@@ -26,7 +26,7 @@ NAMES = [
     *("\uff41", "x" * 101, "x" * 5000, "-x", ".hidden", "_x", "a:b", "nul\0"),
 ]
 READING = [
-    ("show",), ("resume",), ("analyze",), ("report",), ("paper",), ("compare",),
+    ("show",), ("resume",), ("analyze",), ("report",), ("compare",),
     ("sync",),
     ("export", "out.csv"),
 ]  # fmt: skip
