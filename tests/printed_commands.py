@@ -34,21 +34,25 @@ def commands_on(page: Path) -> list[list[str]]:
     return [words for code in codes for words in commands_in(html.unescape(code))]
 
 
-def commands_of(content: Any) -> Iterator[list[str]]:
-    """Yield each command of a JSON answer: the keys that end in ``command``."""
+def entries_of(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key of a JSON answer, also of its groups, with its value."""
     for name, value in content.items() if isinstance(content, Mapping) else ():
-        if name.endswith("command") and value is not None:
-            yield shlex.split(value)
-        yield from commands_of(value)
+        yield name, value
+        yield from entries_of(value)
 
 
-def missing_of(content: Any) -> Iterator[dict[str, Any]]:
-    """Yield what a JSON answer lacks, or the answers of its groups do."""
-    for name, value in content.items() if isinstance(content, Mapping) else ():
-        if name == "missing":
-            yield from value
-        else:
-            yield from missing_of(value)
+def commands_of(content: Any) -> list[list[str]]:
+    """Return each command of a JSON answer: the keys that end in ``command``."""
+    return [
+        shlex.split(value)
+        for name, value in entries_of(content)
+        if name.endswith("command") and value is not None
+    ]
+
+
+def missing_of(content: Any) -> list[dict[str, Any]]:
+    """Return the runs that a JSON answer lacks, or that those of its groups do."""
+    return [runs for name, value in entries_of(content) if name == "missing" for runs in value]
 
 
 def call(*words: object, **settings: Any) -> Result:
@@ -79,7 +83,7 @@ class Walk:
     def settle(self, words: list[str]) -> None:
         """Run what an answer lacks: as many trials as it says, and never the same ones again."""
         answer = self.answer()
-        missing = list(missing_of(answer))
+        missing = missing_of(answer)
         lacking = [json.dumps(runs, sort_keys=True) for runs in missing]
         promised = sum(runs["trials"] or 0 for runs in missing)
         assert promised

@@ -253,15 +253,15 @@ def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
     return named
 
 
-_AXIS_NAME: Final = re.compile(r"([^\s=,]+)=")
-
-
 def shortened(text: str, longest: int) -> str:
     """Return the text, with its middle left out where it is too long for the chart."""
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 2
     return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
+
+
+_AXIS_NAME: Final = re.compile(r"([^\s=,]+)=")
 
 
 def row_labels(names: Sequence[str], longest: int) -> list[str]:

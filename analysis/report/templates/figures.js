@@ -71,8 +71,9 @@
       kept.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
     }
     const axis = layout.yaxis;
-    if (layout.meta) {
-      kept.yaxis = Object.assign({}, axis, { ticktext: layout.meta.narrow_rows, tickfont: Object.assign({}, axis.tickfont, { size: 11 }) });
+    if (axis && Array.isArray(axis.ticktext)) {
+      const ticktext = layout.meta ? layout.meta.narrow_rows : axis.ticktext;
+      kept.yaxis = Object.assign({}, axis, { ticktext, tickfont: Object.assign({}, axis.tickfont, { size: 11 }) });
     }
     kept.annotations = (layout.annotations || []).map((note) => {
       return note.text.startsWith("<b>") ? Object.assign({}, note, { text: squeezed(note.text, 32) }) : note;
