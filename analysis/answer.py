@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
+from analysis.runs.choices import MOVES
 from analysis.runs.repeats import REPEATED
 from analysis.runs.table import ReadAs
 from analysis.text.numbers import direction_text
@@ -92,7 +93,9 @@ class Answer:
         else:
             texts = list(leading.sentences)
             warnings = getattr(leading.result, "warnings", ())
-            texts[1:1] = [as_sentence(text) for text in warnings if text.startswith(REPEATED)]
+            texts[1:1] = [
+                as_sentence(text) for text in warnings if text.startswith((REPEATED, MOVES))
+            ]
         texts[1:1] = filter(None, [self.which_report])
         # A finding may say it of its cells.
         if self.unfinished and not any("not ended yet" in text for text in texts):

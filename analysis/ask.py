@@ -183,14 +183,20 @@ def read_runs(path: Path, kind: Kind | None, options: Mapping[str, Any]) -> Runs
         if name not in frame:
             raise unknown_name("column", name, map(str, frame.columns))
     frame = _rows_where(frame, options["where"])
-    words = options["status_column"] or "status"
-    if (options["pruned"] or options["failed"]) and words not in frame:
-        raise UserError(f"--pruned and --failed need the column of the words; there is no {words}")
+    for name in options["ignore"]:
+        if name not in frame:
+            raise unknown_name("column in --ignore", name, map(str, frame.columns))
+    frame = frame.drop(columns=list(options["ignore"]))
     ends = set(RunColumns.__annotations__) - {"replicate"}
     columns: Any = {column: options[column] for column in ends}
     if replicate is not None:
         columns["replicate"] = replicate or None
-    return Runs(frame, metric, columns, tuple(notes))
+    runs = Runs(frame, metric, columns, tuple(notes))
+    if (options["pruned"] or options["failed"]) and runs.status_column is None:
+        raise UserError(
+            "--pruned and --failed need the column of the words: --status-column COLUMN"
+        )
+    return runs
 
 
 def _rows_where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:

@@ -139,16 +139,17 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
     cannot be told apart."""
     try:
         rows, _ = study.runs.rows([*config, *nuisance], at_chance_counts=True)
-        counted_rows = rows
+        counted = rows.runs
         if nuisance:
-            counted_rows, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
+            kept, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
+            counted = kept.runs
     except UserError:
         return []
-    rows = rows.assign(num_params=study.runs.frame["num_params"].reset_index(drop=True))
-    is_counted = rows.index.isin(counted_rows.index[counted_rows["complete"]])
+    runs = rows.runs.assign(num_params=study.runs.frame["num_params"].reset_index(drop=True))
+    is_counted = runs.index.isin(counted.index[counted["complete"]])
     places = []
-    for key, at in rows_by_values(rows, config):
-        part = rows.iloc[at]
+    for key, at in rows_by_values(rows.keys, config):
+        part = runs.iloc[at]
         params = part["num_params"].dropna()
         places.append(
             _Place(

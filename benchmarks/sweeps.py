@@ -410,7 +410,7 @@ def _pruned(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
     options = {
         **sweep.options,
         "status_column": "status",
-        "complete": "COMPLETE",
+        "complete": ["COMPLETE"],
         "budget_column": "epoch",
         "target_budget": RUNGS[-1],
     }

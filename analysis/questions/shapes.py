@@ -8,18 +8,17 @@ from pandas.api.types import is_numeric_dtype
 
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import Option
+from analysis.runs.choices import form_of
 from analysis.runs.columns import require
 from analysis.runs.grouped import TASK_AXES, Grouped, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.runs.unnamed import says
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
 from hsweep.design.metric_names import goal_of
 from hsweep.design.question import Goal, Scale
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
-from hsweep.record.tables import is_probed, trials_columns
 
 EVAL_SIZE: Final = Option("eval_size", "Evaluation examples behind the metric.", int)
 CONFIG: Final = Option("config", "A column of the shape; repeat.", multiple=True, of_table=True)
@@ -32,9 +31,7 @@ AXES: Final = Option(
     "x", "Axes of the shape, with commas between, besides those found.", of_table=True
 )
 MARGIN: Final = Option("margin", "How much worse still counts as equal.", float)
-
-_BOOKKEEPING: Final = frozenset(trials_columns())
-"""Columns of a study's own table that are neither axis nor metric."""
+USUAL_COST: Final = "num_params"
 
 
 def table_goal(runs: Runs, options: Mapping[str, Any]) -> Goal:
@@ -65,8 +62,9 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
     """Return the columns that name a shape.
 
     They are the columns of ``--config``; else a column called ``config``; else a column of names
-    that fixes all other columns; else all columns of names or whole numbers that have no other use
-    and do not vary between the seeds of a shape.
+    that fixes all other columns; else what was chosen for a run by the table's form; else all
+    columns of names or whole numbers that have no other use and do not vary between the seeds of a
+    shape.
 
     Raises:
         UserError: a nuisance axis that is no column or is part of the shape, or no column at all.
@@ -88,10 +86,18 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         return ["config"]
     replicate = runs.replicate
     ends = (runs.status_column, runs.columns.get("budget_column"))
-    other = {runs.metric, replicate, *options.get("cost", ()), *nuisance, *ends}
-    shape = [name for name in axis_columns(frame, other) if not says(name, "budget", "result")]
-    if replicate is not None:
-        for name in list(shape):
+    other = {runs.metric, replicate, *_costs(options), *nuisance, *ends}
+    shape = axis_columns(frame, other)
+    if replicate is not None and frame[replicate].nunique() > 1:
+        # A shape has several seeds: what hardly ever stands with two of them is a run's own.
+        seeds = (
+            frame.groupby(name, dropna=False)[replicate].transform("nunique") for name in shape
+        )
+        shape = [
+            name for name, several in zip(shape, seeds, strict=True) if several.gt(1).mean() > 0.5
+        ]
+        # What came out has more values than what was chosen; in any order of the columns.
+        for name in sorted(shape, key=lambda name: (-frame[name].nunique(), name)):
             rest = [column for column in shape if column != name]
             if rest and not frame.duplicated([*rest, *nuisance, replicate]).any():
                 groups = frame.groupby(rest, dropna=False)[name]
@@ -101,23 +107,33 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         raise UserError("no column names the shape; give one with --config COLUMN")
     for name in shape:
         rest = [column for column in shape if column != name]
-        is_text = not pd.api.types.is_numeric_dtype(frame[name])
-        fixed = frame.groupby(name, dropna=False)[rest].nunique(dropna=False) <= 1
-        if is_text and fixed.all(axis=None):
+        if not rest or pd.api.types.is_numeric_dtype(frame[name]):
+            continue
+        by_name = frame.groupby(name, dropna=False)
+        fixed = by_name[rest].nunique(dropna=False).le(1).all()
+        # A name of single runs is no shape where settings compete.
+        names = frame.groupby(rest, dropna=False)[name].nunique()
+        if fixed.all() and not (nuisance and (names > 1).any()):
             return [name]
-    return shape
+        # One that several runs share, and that tells what they cost, is.
+        costs = [cost for cost in _costs(options) if cost in frame]
+        is_costed = bool(costs) and by_name[costs].nunique(dropna=False).le(1).all(axis=None)
+        if is_costed and fixed.any() and by_name.ngroups < len(frame):
+            return [name]
+    return [name for name in shape if name in frame]
+
+
+def _costs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(options.get("cost", ())) or (USUAL_COST,)
 
 
 def axis_columns(frame: pd.DataFrame, other: Collection[object]) -> list[str]:
-    """Return the columns, except ``other``, that vary and look chosen rather than measured."""
-    return [
-        str(name)
-        for name in frame.columns
-        if name not in other
-        and name not in _BOOKKEEPING
-        and not is_probed(str(name))
-        and frame[name].nunique() > 1
-        and not _is_measured(frame[name])
+    """Return the columns, except ``other``, that vary and were chosen by the table's form, or look
+    chosen rather than measured."""
+    form = form_of([str(name) for name in frame.columns])
+    varying = [str(name) for name in frame if name not in other and frame[name].nunique() > 1]
+    return [name for name in varying if name in form.chosen] or [
+        name for name in varying if name not in form.others and not _is_measured(frame[name])
     ]
 
 
@@ -133,15 +149,15 @@ def front_question(runs: Runs, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: no cost, or one that is the metric.
     """
-    shape, costs = shape_columns(runs, options), options["cost"]
-    if not costs and "num_params" not in runs.frame:
+    shape, costs = shape_columns(runs, options), _costs(options)
+    if not options["cost"] and USUAL_COST not in runs.frame:
         raise UserError(f"name what to keep small with --cost COLUMN; {columns_text(runs.frame)}")
     if runs.metric in costs:
         raise UserError(f"{runs.metric!r} cannot be both the metric and a cost")
     return {
         "config": shape,
         "goal": table_goal(runs, options),
-        "costs": tuple(costs) or ("num_params",),
+        "costs": costs,
         "nuisance": tuple(options["nuisance"]),
     }
 

@@ -10,7 +10,6 @@ import pandas as pd
 
 from analysis.answer import Answer
 from analysis.charts.learning_curves import curve_chart
-from analysis.questions.shapes import axis_columns
 from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
 from analysis.text.trials import frame_remarks, outcomes_table
@@ -42,12 +41,10 @@ def table_input(
     budget, replicate = runs.columns.get("budget_column"), runs.replicate
     named = [options.get(name) for name in ("x", "by")]
     named += [*options.get("config", ()), *options.get("nuisance", ())]
-    used = {runs.metric, replicate, budget, runs.columns.get("status_column")}
-    used |= {"status", "seed", *options.get("cost", ())}
-    others = axis_columns(runs.frame, used)
-    axes = tuple(dict.fromkeys(str(name) for name in (*named, *others) if name in runs.frame))
     read_as = answer.read_as
-    cell = list(axes) if read_as is None else [*read_as.shape, *read_as.settings]
+    cell = [] if read_as is None else [*read_as.shape, *read_as.settings]
+    axes = tuple(dict.fromkeys(str(name) for name in (*named, *cell) if name in runs.frame))
+    cell = cell or list(axes)
     counted, _ = runs.rows(cell)
     trials = runs.frame.reset_index(drop=True)
     at = cell if budget is None else [*cell, budget]
@@ -58,7 +55,8 @@ def table_input(
     reports = pd.DataFrame({"key": []})
     if budget is not None:
         reports = trials[["key", runs.metric]].assign(unit=trials[budget])
-    trials = trials.loc[counted.index].assign(status=counted["status"]).reset_index(drop=True)
+    trials = trials.loc[counted.runs.index].assign(status=counted.runs["status"])
+    trials = trials.reset_index(drop=True)
     if replicate is not None:
         trials = trials.rename(columns={replicate: "seed"})
     result = answer.leading.result if answer.leading is not None else None

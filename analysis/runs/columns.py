@@ -28,9 +28,9 @@ class RunColumns(TypedDict, total=False):
     Attributes:
         replicate: column of the seeds, by default ``seed``. None says that the rows of a cell or
             shape are repeated runs without seeds; these are numbered. So are the rows of a table
-            without a column ``seed``, if nothing else tells them apart (`analysis.runs.unnamed`).
-        status_column: column of how each run ended; by default ``status``, if there is one.
-        complete: status word of a full-budget run, besides the known words (``finished``).
+            without a column ``seed``, if nothing else tells them apart (`analysis.runs.choices`).
+        status_column: column of how each run ended; by default the one that holds words for it.
+        complete: further words of a full-budget run, besides the known ones (``finished``).
         pruned: further words of a run that was stopped before its full budget.
         failed: further words of a run without a result.
         budget_column: column of how far each run trained; rows that reached less than
@@ -41,7 +41,7 @@ class RunColumns(TypedDict, total=False):
 
     replicate: str | None
     status_column: str | None
-    complete: str
+    complete: Sequence[str]
     pruned: Sequence[str]
     failed: Sequence[str]
     budget_column: str | None

@@ -16,7 +16,7 @@ import numpy as np
 from analysis.runs.columns import Key, rows_by_values
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.scale import check_goal, to_quality
-from analysis.runs.statuses import DROPPED, FULL
+from analysis.runs.statuses import DROPPED, FULL, SHORT
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import CRASH_SD, screen_crashes, seed_variance
@@ -27,7 +27,7 @@ from hsweep.errors import UserError
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
-_ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS})
+_ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS, SHORT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +178,17 @@ def grouped(
             rows, config=config, nuisance=nuisance, goal=goal, noun=noun
         )
         warnings += notes
-    value, complete = rows["value"].to_numpy(np.float64), rows["complete"].to_numpy(bool)
+    runs_of, numbers_of = rows.runs, rows.numbers
+    value, complete = runs_of["value"].to_numpy(np.float64), runs_of["complete"].to_numpy(bool)
     done, notes = to_quality(value[complete], goal, scale, eval_size=eval_size, metric=runs.metric)
     warnings += notes
-    quality = np.full(len(rows), np.nan)
+    quality = np.full(len(value), np.nan)
     quality[complete] = done
-    status, seed = (rows[name].to_numpy(object) for name in ("status", "replicate"))
-    columns = {name: rows[name].to_numpy(np.float64) for name in (*costs, *numbers)}
-    parts = rows_by_values(rows, config)
+    status, seed = (runs_of[name].to_numpy(object) for name in ("status", "replicate"))
+    columns = {name: numbers_of[name].to_numpy(np.float64) for name in (*costs, *numbers)}
+    parts = rows_by_values(rows.keys, config)
     full = [at[complete[at]] for _, at in parts]
-    dropped = rows["status"].isin(DROPPED).to_numpy()
+    dropped = runs_of["status"].isin(DROPPED).to_numpy()
     stopped = [int(dropped[at].sum()) for _, at in parts]
     # What was stopped early keeps the runs that did well: none of them is a crash.
     whole = [quality[at] for at, lost in zip(full, stopped, strict=True) if at.size and not lost]
@@ -213,7 +214,7 @@ def grouped(
                 quality[good],
                 tuple(map(str, seed[good])),
                 {name: _mean(columns[name][good if good.size else all_rows]) for name in costs},
-                float(lost.total / ended) if ended else 0.0,
+                float((lost.total - lost.short) / ended) if ended else 0.0,
                 {name: column[good] for name, column in columns.items()},
                 num_stopped,
                 lost,

@@ -5,11 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
+from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED, SHORT
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """The statuses of runs without a result, and their names in texts."""
-_WORDS: Final = {**LOST_WORDS, "screened": "screened as crashed", "at_chance": "at chance"}
+_WORDS: Final = {
+    **LOST_WORDS,
+    "screened": "screened as crashed",
+    "at_chance": "at chance",
+    SHORT: "short of the budget",
+}
 _MAX_NAMES: Final = 6
 
 
@@ -24,6 +29,7 @@ class Losses:
         too_large: runs that did not fit their device.
         screened: complete runs so far below the others that they count as crashed.
         at_chance: runs that learned no more than a constant predictor, while others learned more.
+        short: runs that ended short of the budget, of which no word says why.
     """
 
     started: int = 0
@@ -32,6 +38,7 @@ class Losses:
     too_large: int = 0
     screened: int = 0
     at_chance: int = 0
+    short: int = 0
 
     @classmethod
     def of(cls, statuses: Iterable[str], screened: int = 0) -> "Losses":
@@ -44,7 +51,8 @@ class Losses:
         started = counted.total() - counted["planned"] - counted[NOT_NEEDED]
         lost = {status: counted[status] for status in LOST_WORDS}
         at_chance = counted[AT_CHANCE] if counted["finished"] else 0
-        return cls(started, **lost, screened=screened, at_chance=at_chance)
+        short = counted[SHORT]
+        return cls(started, **lost, screened=screened, at_chance=at_chance, short=short)
 
     @property
     def total(self) -> int:

@@ -32,14 +32,13 @@ _MOST: Final = 50
 """So many values of a table show whether all are shares."""
 
 
-def with_chance(rows: pd.DataFrame, keys: Sequence[str], curve: Any) -> pd.DataFrame:
-    """Return the complete rows of `analysis.runs.table.Runs.rows` with their ``cell``, and the
-    ``chance`` that another seed of it agrees with them; none where no two agree. ``curve`` for the
-    column `CURVE`."""
-    full = rows.loc[rows["complete"]].assign(**{CURVE: curve})
+def with_chance(runs: pd.DataFrame, curve: Any) -> pd.DataFrame:
+    """Return the complete runs of `analysis.runs.table.RunRows`, and the ``chance`` that another
+    seed of their cell agrees with them; none where no two agree. ``curve`` for the column
+    `CURVE`."""
+    full = runs.loc[runs["complete"]].assign(**{CURVE: curve})
     if not full.duplicated(_RESULTS).any():
         return full.iloc[:0]
-    full = full.assign(cell=full.groupby(list(keys), sort=False, dropna=False).ngroup())
     values = full["value"].to_numpy(np.float64)
     # The smallest of all cells: chance is never taken for less than it is.
     spread = full.drop_duplicates(["cell", "value"]).groupby("cell")["value"].std().min()
@@ -53,9 +52,9 @@ def with_chance(rows: pd.DataFrame, keys: Sequence[str], curve: Any) -> pd.DataF
     return full.assign(chance=np.where(is_common, 1.0, chance))
 
 
-def repeated_runs(full: pd.DataFrame, keys: Sequence[str]) -> "tuple[pd.Index[Any], str]":
+def repeated_runs(full: pd.DataFrame, keys: pd.DataFrame) -> "tuple[pd.Index[Any], str]":
     """Return the runs (of `with_chance`) that repeat another seed of their cell, and a warning that
-    names them, empty for none."""
+    names them by their ``keys``, empty for none."""
     full = full.loc[full["chance"].lt(1)]
     same = full.groupby(["cell", *_RESULTS], sort=False)
     repeats = full.loc[same.cumcount() > 0]
@@ -65,24 +64,27 @@ def repeated_runs(full: pd.DataFrame, keys: Sequence[str]) -> "tuple[pd.Index[An
         return repeats.index[:0], ""
     repeats = repeats.assign(first=same["replicate"].transform("first"))
     named = [
-        f"{', '.join(f'{key}={row[key]}' for key in keys)}: {row['replicate']} as {row['first']}"
-        for _, row in repeats.iterrows()
+        f"{', '.join(f'{name}={value}' for name, value in at.items())}: {seed} as {first}"
+        for (_, at), seed, first in zip(
+            keys.loc[repeats.index].iterrows(), repeats["replicate"], repeats["first"], strict=True
+        )
     ]
     return repeats.index, (
         f"{REPEATED}: {first_of(named, 3)}; such a training does not use its seed"
     )
 
 
-def idle_axes(full: pd.DataFrame, keys: Sequence[str], parts: Sequence[str], metric: str) -> str:
-    """Return the keys, those of ``parts`` apart, at whose values each seed has the same results, in
-    words; empty for none."""
+def idle_axes(full: pd.DataFrame, keys: pd.DataFrame, parts: Sequence[str], metric: str) -> str:
+    """Return the columns of ``keys``, those of ``parts`` apart, at whose values each seed of the
+    runs (of `with_chance`) has the same results, in words; empty for none."""
     idle = []
     for axis in [key for key in keys if key not in parts]:
-        others = [full[name] for name in (*keys, "replicate") if name != axis]
+        others = [*(keys[name] for name in keys if name != axis), full["replicate"]]
         group = full.groupby(others, sort=False, dropna=False)
         same = all(group[name].nunique().le(1).all() for name in _RESULTS)
         # The first of each group has nothing to agree with.
-        agreeing = group[axis].transform("nunique").gt(1) & group.cumcount().gt(0)
+        several = keys[axis].groupby(others, sort=False, dropna=False).transform("nunique").gt(1)
+        agreeing = several & group.cumcount().gt(0)
         chance = full["chance"].to_numpy(np.float64)[agreeing.to_numpy(bool)]
         if same and chance.size and chance.prod() <= _LEVEL:
             idle.append(axis)

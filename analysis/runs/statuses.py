@@ -20,14 +20,18 @@ FULL: Final = ("finished", AT_CHANCE)
 NOT_NEEDED: Final = "not_needed"
 """A run that was never started, because its setting or point had lost with other seeds or at a
 shorter budget."""
+SHORT: Final = "short"
+"""A run that ended short of the budget asked for, where no word says that it was stopped."""
 DROPPED: Final = ("stopped_early", NOT_NEEDED)
 """Statuses of runs that early stopping kept from their full budget."""
-STATUSES: Final = (*(*FULL, *DROPPED, "failed", "diverged", "too_large", "running", "planned"),)
+STATUSES: Final = (
+    *(*FULL, *DROPPED, SHORT, "failed", "diverged", "too_large", "running", "planned"),
+)
 
 _WORDS: Final = {
     "finished": ("complete", "completed", "terminated", "done", "success", "succeeded"),
     "stopped_early": ("pruned", "stopped", "early_stopped", "killed", "canceled", "cancelled"),
-    "failed": ("fail", "error", "errored", "crashed", "preempted", "timeout"),
+    "failed": ("fail", "error", "errored", "crash", "crashed", "preempted", "timeout"),
     "too_large": ("oom", "out_of_memory"),
     "running": ("paused",),
     "planned": ("waiting", "pending", "scheduled", "queued"),
@@ -43,7 +47,7 @@ def read_statuses(
     column: "pd.Series[Any]",
     name: str,
     *,
-    complete: str = "finished",
+    complete: Sequence[str] = (),
     pruned: Sequence[str] = (),
     failed: Sequence[str] = (),
 ) -> "pd.Series[str]":
@@ -65,25 +69,29 @@ def read_statuses(
     by_argument = {
         **{_plain(word): "stopped_early" for word in pruned},
         **{_plain(word): "failed" for word in failed},
-        _plain(complete): "finished",
+        **{_plain(word): "finished" for word in complete},
     }
     known = {**_KNOWN, **by_argument}
-    if set(words) <= {"true", "false"} and _plain(complete) in ("true", "false"):
+    if set(words) <= {"true", "false"} and any(_plain(word) in words.array for word in complete):
         known = {"true": "stopped_early", "false": "stopped_early", **by_argument}
     unknown = sorted(set(words) - set(known))
     if unknown:
         raise UserError(
             f"unknown status in column {name!r}: {', '.join(map(repr, unknown))}; known:"
-            f" {', '.join(sorted(known))}. Say what the others mean with --complete, --pruned or"
-            " --failed"
+            f" {', '.join(sorted(known))}. Say what the others mean, --complete {unknown[0]!r} for"
+            " runs to the full budget, or --pruned, or --failed; where the column does not say how"
+            f" runs ended, --ignore {name}"
         )
     return words.map(known)
 
 
-def are_statuses(column: "pd.Series[Any]") -> bool:
-    """Whether a column holds nothing but known words for how a run ended."""
-    words = column.dropna().unique()
-    return len(words) > 0 and all(_plain(str(word)) in _KNOWN for word in words)
+def name_endings(column: "pd.Series[Any]") -> bool:
+    """Whether a column of words holds one for how a run ended, and no more words than there are
+    for that: one that says crash beside words of the user's own, too."""
+    if pd.api.types.is_numeric_dtype(column):
+        return False
+    words = {_plain(str(word)) for word in column.dropna().unique()}
+    return len(words) <= len(STATUSES) and not words.isdisjoint(_KNOWN)
 
 
 def _plain(word: str) -> str:

@@ -5,12 +5,13 @@ what it would have reached, never its last value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from analysis.runs.choices import MOVES, form_of, moving_columns, refuse_unnamed
 from analysis.runs.columns import (
     NO_VALUE,
     RunColumns,
@@ -21,8 +22,7 @@ from analysis.runs.columns import (
     require,
 )
 from analysis.runs.repeats import CURVE, idle_axes, repeated_runs, with_chance
-from analysis.runs.statuses import AT_CHANCE, FULL, are_statuses, read_statuses
-from analysis.runs.unnamed import refuse_unnamed
+from analysis.runs.statuses import AT_CHANCE, FULL, SHORT, name_endings, read_statuses
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.labels import first_of
 from hsweep.errors import UserError
@@ -68,6 +68,36 @@ class ReadAs:
 MAX_RUNGS: Final = 8
 """More budgets a run than this are reports on its way, not runs of their own."""
 _USUAL_REPLICATE: Final = "seed"
+_USUAL_STATUS: Final = "status"
+_CELL: Final = ["cell"]
+_RUN: Final = ["cell", "replicate"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """One checked row a run. All three tables have the row's number in the table as their index.
+
+    They are apart so that a table's own columns (``budget``, ``status``) keep their meaning.
+
+    Attributes:
+        keys: the columns that name cells, with `NO_VALUE` where empty.
+        numbers: further columns as numbers, NaN where empty.
+        runs: ``cell`` (number of its keys), ``replicate`` (str), ``value`` (float, NaN unless
+            known), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
+            ``reached`` and ``budget`` (float, NaN if unknown).
+    """
+
+    keys: pd.DataFrame
+    numbers: pd.DataFrame
+    runs: pd.DataFrame
+
+    def some(self, chosen: Any) -> "RunRows":
+        """Return the rows that are True in ``chosen`` alone."""
+        return RunRows(*(table.loc[chosen] for table in (self.keys, self.numbers, self.runs)))
+
+    def at(self, positions: list[int]) -> "RunRows":
+        """Return the rows at these positions, in their order."""
+        return RunRows(*(table.iloc[positions] for table in (self.keys, self.numbers, self.runs)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +124,9 @@ class Runs:
         """Column of the seeds; None where runs are numbered."""
         if "replicate" in self.columns:
             return self.columns["replicate"]
-        return _USUAL_REPLICATE if _USUAL_REPLICATE in self.frame.columns else None
+        prefix = form_of([str(name) for name in self.frame]).prefix
+        usual = (_USUAL_REPLICATE, prefix + _USUAL_REPLICATE)
+        return next((name for name in usual if name in self.frame), None)
 
     @property
     def status_column(self) -> str | None:
@@ -108,7 +140,7 @@ class Runs:
             return None
         shape = [name for name in self._keys if name not in settings]
         budget = self.columns.get("budget_column")
-        ends, _ = self._ends(self._status_column(shape))
+        ends, _ = self._ends(self.frame, self._status_column(shape))
         columns = [*shape, *settings, *([] if budget is None else [budget])]
         return ReadAs(
             self.metric,
@@ -123,70 +155,70 @@ class Runs:
 
     def rows(
         self, keys: Sequence[str], numbers: Sequence[str] = (), *, at_chance_counts: bool = False
-    ) -> tuple[pd.DataFrame, list[str]]:
+    ) -> tuple[RunRows, list[str]]:
         """Return one checked row a run, and warnings.
 
         A run at chance beside others of its ``keys`` that learned something is no result but a
         failure of training, and not complete; ``at_chance_counts`` takes all of them for results.
 
-        The index is the row's number in the table. Columns: ``keys`` (`NO_VALUE` where empty) and
-        ``numbers`` as they were, then ``replicate`` (str), ``value`` (float, NaN unless known),
-        ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool), ``reached`` and
-        ``budget`` (float, NaN if unknown).
-
-        Seeds that are one training count once (`analysis.runs.repeats`).
+        Seeds that are one training count once (`analysis.runs.repeats`), and so do copied rows.
 
         Of several rows of a run the one of the furthest budget counts. Where they are runs of their
         own, trained to up to `MAX_RUNGS` budgets, those of other budgets are left out.
 
         Raises:
             UserError: a missing column, a metric or ``numbers`` column that is not finite numbers,
-                an unknown status, two rows of one run, rows without seeds that an unnamed column
-                tells apart, no two of several ``keys`` with runs of one budget, or a key that
-                changes no result.
+                an unknown status, two rows of one run, rows of a cell that an unnamed column tells
+                apart, no two of several ``keys`` with runs of one budget, or a key that changes no
+                result.
         """
         self._keys[:] = self._keys or keys
-        frame, replicate = self.frame, self.replicate
-        budget_column = self.columns.get("budget_column")
-        if frame.empty:
+        replicate, budget_column = self.replicate, self.columns.get("budget_column")
+        if self.frame.empty:
             raise UserError("the table is empty: it has no rows")
-        status_column = self._status_column(keys)
+        status_column = self._status_column([*keys, *numbers])
         optional = (replicate, status_column, budget_column)
         roles = [*keys, self.metric, *(name for name in optional if name is not None)]
-        require(frame, [*roles, *numbers])
+        require(self.frame, [*roles, *numbers])
         repeated_roles = [name for name in roles if roles.count(name) > 1]
         if repeated_roles:
             raise UserError(f"column {repeated_roles[0]!r} is asked for in two roles at once")
-        runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
+        frame, notes = self._without_copies()
         if replicate is not None and frame[replicate].isna().any():
             raise UserError(
                 f"column {replicate!r} has empty entries; every run needs its {replicate}"
             )
+        at = frame[list(keys)].copy()
         for name in keys:
-            if runs[name].isna().any():
-                runs[name] = runs[name].astype(object).where(runs[name].notna(), NO_VALUE)
-            runs[name] = numbers_if_all_are(runs[name])
-        for name in numbers:
-            runs[name] = as_numbers(frame[name], name)
-        ends, notes = self._ends(status_column)
-        runs = runs.assign(**ends)
+            if at[name].isna().any():
+                at[name] = at[name].astype(object).where(at[name].notna(), NO_VALUE)
+            at[name] = numbers_if_all_are(at[name])
+        ends, ends_notes = self._ends(frame, status_column)
+        warnings = [*self.notes, *notes, *ends_notes]
+        ends["cell"] = at.groupby(list(keys), sort=False).ngroup() if keys else 0
+        measured = {name: as_numbers(frame[name], name) for name in numbers}
+        rows = RunRows(at, pd.DataFrame(measured, index=at.index), ends)
         if replicate is not None:
-            runs["replicate"] = replicate_words(frame[replicate]).to_numpy()
-            self._refuse_repeated(runs, keys, {*roles, *numbers})
-        self._refuse_unnamed(runs, keys, {*roles, *numbers})
+            ends["replicate"] = replicate_words(frame[replicate])
+            self._refuse_repeated(rows, {*roles, *numbers})
+        is_full = ends["status"].isin(FULL)
+        if not ("replicate" in self.columns and replicate is None):
+            steps = ends.groupby(["cell", "step"], sort=False, dropna=False).ngroup()
+            seeds = None if replicate is None else frame[replicate]
+            used = {*roles, *numbers}
+            refuse_unnamed(frame, steps.to_numpy(), at, used, seeds)
+            warnings += self._moves(rows.some(is_full & ends["value"].notna()), used)
         if replicate is None:
-            cell: list[str] = list(keys)
-            if budget_column is not None and status_column is None:
-                # No word says how runs ended: rows of other budgets are none that were stopped.
-                cell.append("reached")
-                self._refuse_close_budgets(runs, keys, budget_column)
-            numbers_in_cell = runs.groupby(cell, sort=False, dropna=False).cumcount()
-            runs["replicate"] = numbers_in_cell.astype(str)
-        warnings = [*self.notes, *notes]
-        if budget_column is not None and runs.duplicated([*keys, "replicate"]).any():
-            runs, notes = self._of_one_budget(runs, list(keys), has_words=status_column is not None)
-            warnings += notes
-        runs["status"] = runs["status"].where(~runs["is_short"], "stopped_early")
+            self._refuse_close_budgets(rows)
+            # Rows of a cell at rising budgets may be one run; what ended early is a run of its own.
+            numbered = ends.groupby([*_CELL, "reached"], sort=False, dropna=False).cumcount()
+            apart = ends.groupby("cell", sort=False).cumcount().map("of its own {}".format)
+            ends["replicate"] = numbered.astype(str).where(is_full, apart)
+        if budget_column is not None and ends.duplicated(_RUN).any():
+            rows, left_out = self._of_one_budget(rows, has_words=status_column is not None)
+            warnings += left_out
+        runs = rows.runs
+        runs["status"] = runs["status"].where(~runs["is_short"], SHORT)
         runs = runs.drop(columns=["step", "is_short"])
         blank = runs["status"].isin(FULL) & runs["value"].isna()
         if count := int(blank.sum()):
@@ -196,74 +228,85 @@ class Runs:
         at_chance = runs["status"].eq(AT_CHANCE)
         if not at_chance_counts and at_chance.any():
             has_learned = runs["status"].eq("finished")
-            by_keys = has_learned.groupby([runs[name] for name in keys], dropna=False)
-            runs["complete"] = has_learned | (at_chance & ~by_keys.transform("any"))
+            runs["complete"] = has_learned | (
+                at_chance & ~has_learned.groupby(runs["cell"]).transform("any")
+            )
+        rows = replace(rows, runs=runs)
         if not keys:
-            return runs, warnings
-        full = with_chance(runs, keys, frame.reset_index(drop=True).get(CURVE, 0.0))
-        if full.empty:
-            return runs, warnings
-        if idle := idle_axes(full, keys, self.parts, self.metric):
+            return rows, warnings
+        agreeing = with_chance(runs, frame.get(CURVE, 0.0))
+        if agreeing.empty:
+            return rows, warnings
+        if idle := idle_axes(agreeing, at.loc[agreeing.index], self.parts, self.metric):
             raise UserError(idle)
-        repeats, warning = repeated_runs(full, keys)
-        return runs.drop(index=repeats), [*warnings, *filter(None, [warning])]
+        repeats, warning = repeated_runs(agreeing, at)
+        return rows.some(~runs.index.isin(repeats)), [*warnings, *filter(None, [warning])]
 
-    def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
+    def _without_copies(self) -> tuple[pd.DataFrame, list[str]]:
+        """Return the table without rows that equal another in all columns, where the seeds have a
+        column, and a note on them; rows without seeds may agree by chance."""
+        frame = self.frame.reset_index(drop=True)
+        copied = frame.duplicated()
+        if self.replicate is None or not (number := int(copied.sum())):
+            return frame, []
+        return frame.loc[~copied], [f"{number} rows are copies of others and count once"]
+
+    def _moves(self, rows: RunRows, used: set[str]) -> list[str]:
+        """Return a warning on the columns that the metric moves with inside the cells."""
+        frame = self.frame.reset_index(drop=True).loc[rows.runs.index]
+        cells, value = (rows.runs[name].to_numpy() for name in ("cell", "value"))
+        names = moving_columns(frame, cells, value, used)
+        if not names:
+            return []
+        return [
+            f"{MOVES} {self.metric} also moves with {first_of(names, 3)}: say what that is if it"
+            " was chosen for the runs and did not come out of them"
+        ]
+
+    def _refuse_repeated(self, rows: RunRows, roles: set[str]) -> None:
         """Refuse two rows of one run at one budget, where several are known."""
         has_budget = self.columns.get("budget_column") is not None
-        same = [*keys, "replicate", *(["reached"] if has_budget else [])]
-        repeated = runs.duplicated(same)
+        same = [*_RUN, *(["reached"] if has_budget else [])]
+        repeated = rows.runs.duplicated(same)
         if not repeated.any():
             return
-        cells = runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
-        names = runs[[*keys, "replicate"]].rename(columns={"replicate": str(self.replicate)})
-        refuse_unnamed(self.frame, cells, names, roles)
-        first = runs.loc[repeated].iloc[0]
+        names = rows.keys.assign(**{str(self.replicate): rows.runs["replicate"]})
+        cells = rows.runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+        frame = self.frame.reset_index(drop=True).loc[rows.runs.index]
+        refuse_unnamed(frame, cells, names, roles)
+        others = [str(name) for name in frame if name not in roles]
+        apart = [name for name in others if not frame[[name]].assign(cell=cells).duplicated().any()]
+        telling = f"; {first_of(apart, 3)} tells them apart" if apart else ""
         raise UserError(
-            f"{int(repeated.sum())} rows repeat a run, the first at {_where(first, keys)},"
-            f" {self.replicate}={first['replicate']}; keep one row a run, name the column that"
-            " tells replicates apart, or name the axes whose settings compete (nuisance)"
+            f"{int(repeated.sum())} rows repeat a run, the first at"
+            f" {_where(names.loc[repeated].iloc[0])}{telling}: name the column of how far a run got"
+            " (--budget-column; of the rows of a run the last counts), the one that tells"
+            " replicates apart (--replicate) or a setting (--nuisance), or keep one row a run"
         )
 
-    def _refuse_unnamed(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
-        """Refuse rows without seeds of their own that a column without a role tells apart."""
-        replicate = self.replicate
-        if "replicate" in self.columns and replicate is None:
-            return  # repeated runs, as the user says
-        full = runs["status"].isin(FULL).to_numpy(bool)
-        if replicate is not None:
-            # Names of single rows, log files say, are no seeds that cells have in common.
-            names = self.frame.loc[full, replicate]
-            if pd.api.types.is_numeric_dtype(names) or not names.is_unique:
-                return
-        some = runs.loc[full]
-        cells = some.groupby([*keys, "step"], sort=False, dropna=False).ngroup().to_numpy()
-        refuse_unnamed(self.frame.loc[full], cells, some[list(keys)], roles)
-
-    def _refuse_close_budgets(self, runs: pd.DataFrame, keys: Sequence[str], name: str) -> None:
+    def _refuse_close_budgets(self, rows: RunRows) -> None:
         """Refuse rows of a cell without seeds that may be two runs or two reports of one."""
-        if "replicate" in self.columns:
+        if "replicate" in self.columns or "budget_column" not in self.columns:
             return
-        by_step = runs.groupby([*keys, "step"], sort=False)["reached"]
+        by_step = rows.runs.groupby([*_CELL, "step"], sort=False)["reached"]
         lowest, highest = by_step.transform("min"), by_step.transform("max")
         if (close := lowest < highest).any():
             low, high = lowest[close].iloc[0], highest[close].iloc[0]
             raise UserError(
-                f"rows of {_where(runs.loc[close].iloc[0], keys)} stand at {name}={low:.12g} and"
-                f" {high:.12g}, the same budget but for rounding: two runs, or two reports of one?"
-                " Name the column that tells runs apart with --replicate COLUMN"
+                f"rows of {_where(rows.keys.loc[close].iloc[0])} stand at"
+                f" {self.columns['budget_column']}={low:.12g} and {high:.12g}, the same budget but"
+                " for rounding: two runs, or two reports of one? Name the column that tells runs"
+                " apart with --replicate COLUMN"
             )
 
-    def _of_one_budget(
-        self, runs: pd.DataFrame, keys: list[str], *, has_words: bool
-    ) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    def _of_one_budget(self, rows: RunRows, *, has_words: bool) -> tuple[RunRows, tuple[str, ...]]:
         """Return one row a run at the target budget, and notes on the cells without one.
 
         ``has_words``: whether a column says how each run ended.
         """
-        same = [*keys, "replicate"]
+        runs = rows.runs
         by_run, by_cell = (
-            runs.groupby(names, sort=False, dropna=False)["step"] for names in (same, keys)
+            runs.groupby(names, sort=False, dropna=False)["step"] for names in (_RUN, _CELL)
         )
         steps = by_run.transform("nunique")
         # A run without a row at a shorter budget that its cell has cannot have been stopped on the
@@ -271,46 +314,54 @@ class Runs:
         rank = by_cell.rank("dense").groupby(by_run.ngroup()).transform("max")
         are_apart = (rank > steps).any() and runs.loc[steps > 1, "step"].nunique() <= MAX_RUNGS
         runs = runs.loc[~(runs["step"] > runs["budget"])].sort_values("reached", kind="stable")
-        runs = runs.groupby(same, sort=False, dropna=False).tail(1).sort_index()
+        runs = runs.groupby(_RUN, sort=False, dropna=False).tail(1).sort_index()
         elsewhere = runs["is_short"]
         if not are_apart:
             is_full = runs["status"].isin(FULL) & ~runs["is_short"]
-            by_key = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
-            elsewhere = elsewhere & (not has_words) & ~by_key.transform("any")
+            by_cell_of_it = is_full.groupby(runs["cell"])
+            elsewhere = elsewhere & (not has_words) & ~by_cell_of_it.transform("any")
         at_target = runs.loc[~elsewhere]
         name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
-        num_cells, num_left = (len(rows[keys].drop_duplicates()) for rows in (runs, at_target))
+        num_cells, num_left = runs["cell"].nunique(), at_target["cell"].nunique()
         if num_left < min(num_cells, 2):
             ends = sorted(set(runs.loc[elsewhere, "reached"]))
             raise UserError(
-                f"{num_left} of {num_cells} ({', '.join(keys)}) have a run at the largest budget,"
-                f" {name}={target:g}; the runs of the others end at"
+                f"{num_left} of {num_cells} ({', '.join(map(str, rows.keys))}) have a run at the"
+                f" largest budget, {name}={target:g}; the runs of the others end at"
                 f" {first_of([f'{end:g}' for end in ends])}. Ask for"
                 " a budget that all have with --target-budget, or name another column of the"
                 " budget; of learning curves that end where they should, give the last row of each"
                 " run"
             )
+        left = rows.some(at_target.index)
         note = f"have no run at {name}={target:g} and are left out"
         num_absent = num_cells - num_left
-        return at_target, (f"{num_absent} of {num_cells} {note}",) if num_absent else ()
+        return left, (f"{num_absent} of {num_cells} {note}",) if num_absent else ()
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
+        """Return the column of how each run ended: the one that is named; else one that holds known
+        words for it, whatever it is called; else ``status``."""
         column = self.columns.get("status_column")
         if column is not None:
             return column
-        names = [str(name) for name in self.frame.columns if name not in keys]
-        usual = [name for name in names if name.lower() in ("status", "state")]
-        status_columns = [name for name in usual if are_statuses(self.frame[name])]
-        return next(iter(status_columns), "status" if "status" in usual else None)
+        others = {*keys, self.metric, self.replicate, self.columns.get("budget_column")}
+        names = [str(name) for name in self.frame.columns if name not in others]
+        # One that is called so goes before one that holds such words.
+        names.sort(key=lambda name: name.lower() not in (_USUAL_STATUS, "state"))
+        holding = [name for name in names if name_endings(self.frame[name])]
+        return next(iter(holding), _USUAL_STATUS if _USUAL_STATUS in names else None)
 
-    def _ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    def _ends(
+        self, frame: pd.DataFrame, status_column: str | None
+    ) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """Return how each row ended, and warnings.
 
         Columns: ``value``, ``status`` as recorded, ``reached``, ``step`` (see `budget_steps`),
         ``budget``, ``is_short`` (of the budget).
         """
-        frame, budget_column = self.frame, self.columns.get("budget_column")
-        runs = pd.DataFrame({"value": as_numbers(frame[self.metric], self.metric, infinite=True)})
+        budget_column = self.columns.get("budget_column")
+        runs = pd.DataFrame(index=frame.index)
+        runs["value"] = as_numbers(frame[self.metric], self.metric, infinite=True)
         warnings: tuple[str, ...] = ()
         runs["status"] = "finished"
         if status_column is not None:
@@ -318,10 +369,10 @@ class Runs:
             runs["status"] = read_statuses(
                 words,
                 status_column,
-                complete=self.columns.get("complete", "finished"),
+                complete=self.columns.get("complete", ()),
                 pruned=self.columns.get("pruned", ()),
                 failed=self.columns.get("failed", ()),
-            ).to_numpy()
+            )
             if budget_column is None and words.astype(str).str.lower().eq("terminated").any():
                 warnings = (
                     "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"
@@ -340,8 +391,8 @@ class Runs:
         return runs, warnings
 
 
-def _where(row: "pd.Series[Any]", keys: Sequence[str]) -> str:
-    return ", ".join(f"{name}={row[name]}" for name in keys)
+def _where(row: "pd.Series[Any]") -> str:
+    return ", ".join(f"{name}={value}" for name, value in row.items())
 
 
 def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:

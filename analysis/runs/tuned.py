@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import pandas as pd
 
 from analysis.runs.columns import Key, rows_by_values
 from analysis.runs.statuses import AT_CHANCE, DROPPED, NOT_NEEDED
+from analysis.runs.table import RunRows
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue, Config
@@ -59,14 +59,14 @@ class Tuned:
 
 
 def tuned_runs(
-    runs: pd.DataFrame,
+    rows: RunRows,
     *,
     config: Sequence[str],
     nuisance: Sequence[str],
     goal: Goal,
     value: str = "value",
     noun: str = "shape",
-) -> tuple[pd.DataFrame, dict[Key, Tuned], list[str]]:
+) -> tuple[RunRows, dict[Key, Tuned], list[str]]:
     """Return one run a shape and seed, each shape's setting by its axis values, and warnings.
 
     Settings compete if they lost no run to early stopping and have as many full-budget runs that
@@ -76,21 +76,21 @@ def tuned_runs(
     competes is returned as it is.
 
     Args:
-        runs: checked rows (`Runs.rows`), one a shape, setting and seed; they keep their index.
+        rows: one a shape, setting and seed; they keep their index.
         config, nuisance: the columns that name shapes and settings.
-        goal: whether smaller or larger is better in the column ``value``.
+        goal: whether smaller or larger is better in the runs' column ``value``.
     """
     positions: list[int] = []
     tuned: dict[Key, Tuned] = {}
-    quality = (1.0 if goal == "max" else -1.0) * runs[value].to_numpy(np.float64)
+    quality = (1.0 if goal == "max" else -1.0) * rows.runs[value].to_numpy(np.float64)
     size = len(config)
     for key, group in groupby(
-        _settings(runs, [*config, *nuisance]), lambda setting: setting.values[:size]
+        _settings(rows, [*config, *nuisance]), lambda setting: setting.values[:size]
     ):
         settings = list(group)
         competing = _competing(settings)
-        rows, fit, best = _choose(competing, settings, quality)
-        positions += rows
+        chosen, fit, best = _choose(competing, settings, quality)
+        positions += chosen
         at = (best or settings[0]).values[size:]
         unstarted = 0 if best is None else sum(not setting.started for setting in settings)
         axis_values = zip(*(setting.values[size:] for setting in settings), strict=True)
@@ -107,7 +107,7 @@ def tuned_runs(
             is_single=len(competing) > 1 and fit is None,
         )
         tuned[key] = Tuned(summary, fit)
-    return runs.iloc[sorted(positions)], tuned, _warnings(tuned, nuisance, noun)
+    return rows.at(sorted(positions)), tuned, _warnings(tuned, nuisance, noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,12 @@ class _Setting:
     num_learned: int
 
 
-def _settings(runs: pd.DataFrame, columns: Sequence[str]) -> Iterator[_Setting]:
+def _settings(rows: RunRows, columns: Sequence[str]) -> Iterator[_Setting]:
     """Yield the settings in the order of their values, shape by shape."""
-    complete, status = runs["complete"].tolist(), runs["status"].tolist()
-    seed = runs["replicate"].astype(str).tolist()
-    for values, rows in rows_by_values(runs, columns):
-        at = rows.tolist()
+    complete, status = rows.runs["complete"].tolist(), rows.runs["status"].tolist()
+    seed = rows.runs["replicate"].astype(str).tolist()
+    for values, positions in rows_by_values(rows.keys, columns):
+        at = positions.tolist()
         full = {seed[row]: row for row in at if complete[row]}
         yield _Setting(
             values,

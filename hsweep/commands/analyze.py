@@ -101,9 +101,12 @@ def _parameter(option: "Option") -> click.Option:
     metavar="COLUMN=VALUE,...",
     help="Only these rows of the table; repeat.",
 )
+@click.option(
+    "--ignore", multiple=True, metavar="COLUMN", help="Leave this column out of account; repeat."
+)
 @click.option("--replicate", help="Column of the seeds; '' for repeated runs.  [default: seed]")
 @click.option("--status-column", help="How each run ended.")
-@click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
+@click.option("--complete", multiple=True, metavar="WORD", help="A word of it for full runs.")
 @click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")
 @click.option("--failed", multiple=True, metavar="WORD", help="A word for runs without a result.")
 @click.option("--budget-column", help="How far each run got.")

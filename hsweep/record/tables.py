@@ -88,11 +88,6 @@ def trials_schema(
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in fields])
 
 
-def trials_columns() -> tuple[str, ...]:
-    """Return the names of all fixed columns of tables of trials."""
-    return tuple(trials_schema({}, (), orphaned=True).names)
-
-
 def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     import pyarrow as pa
 

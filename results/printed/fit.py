@@ -134,10 +134,11 @@ def _cells(frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks) -> 
     published = {value.metric for value in setup.values}
     metrics = [name for name in (*published, *setup.instead.values()) if name in frame.columns]
     columns = RunColumns(replicate="seed" if "seed" in frame.columns else None)
-    runs, _ = Runs(frame.assign(_any=0.0), "_any", columns).rows(axes, sorted(set(metrics)))
-    varying = [name for name in axes if runs[name].nunique() > 1] or axes
+    checked, _ = Runs(frame.assign(_any=0.0), "_any", columns).rows(axes, sorted(set(metrics)))
+    runs = checked.runs.join(checked.numbers)
+    varying = [name for name in axes if checked.keys[name].nunique() > 1] or axes
     cells = []
-    for key, rows in runs.groupby(axes, sort=False):
+    for key, rows in runs.groupby([checked.keys[name] for name in axes], sort=False):
         values = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in zip(axes, key, strict=True)

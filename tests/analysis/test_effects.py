@@ -290,7 +290,7 @@ NAMES = {1: "one", 2: "two", 4: "four", 8: "eight"}
         (FRAME[:0], {}, "empty"),
         (FRAME[(FRAME["heads"] == 2) == (FRAME["depth"] == 1)].query("heads != 8 & depth != 4"),
          {}, "no two shapes differ in one axis alone"),
-        (pd.concat([FRAME, FRAME[:1]]), {}, "repeat a run"),
+        (pd.concat([FRAME, FRAME[:1].assign(score=0.5)]), {}, "repeat a run"),
         (FRAME.assign(heads=FRAME["heads"].map(NAMES), depth=FRAME["depth"].map(NAMES)), {},
          "at least one of numbers; what varies is heads, depth"),
     ],

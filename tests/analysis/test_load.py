@@ -110,7 +110,9 @@ def test_only_finished_runs_are_results():
 
 
 def test_a_column_of_true_and_false_can_say_what_is_complete():
-    frame = load(small(done=[True, False, True, True]), status_column="done", complete="true").frame
+    frame = load(
+        small(done=[True, False, True, True]), status_column="done", complete=["true"]
+    ).frame
     assert frame["complete"].tolist() == [True, False, True, True]
 
 

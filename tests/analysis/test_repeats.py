@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import Result
 
-from analysis.runs.table import Runs
+from analysis.runs.table import RunRows, Runs
 from hsweep.errors import UserError
 
 CELLS = [(heads, depth) for heads in (1, 2, 4) for depth in (2, 4)]
@@ -26,7 +26,7 @@ def table(seeds: int = 5, *, by: str = "heads depth seed", digits: int | None = 
     return frame.assign(loss=loss if digits is None else loss.round(digits))
 
 
-def rows(frame: pd.DataFrame, metric: str = "loss", *keys: str) -> tuple[pd.DataFrame, list[str]]:
+def rows(frame: pd.DataFrame, metric: str = "loss", *keys: str) -> tuple[RunRows, list[str]]:
     return Runs(frame, metric).rows(keys or ("heads", "depth"))
 
 
@@ -40,7 +40,7 @@ def copied(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("digits", [None, 6])
 def test_copies_among_honest_seeds_count_once_and_are_named(digits: int | None) -> None:
     found, warnings = rows(copied(table(digits=digits)))
-    assert len(found) == len(CELLS) * 5 - 2
+    assert len(found.runs) == len(CELLS) * 5 - 2
     assert warnings == [
         "seeds that agree to the last digit are one run and count once: heads=2, depth=4: 3 as 1, "
         "heads=2, depth=4: 4 as 1; such a training does not use its seed"
@@ -51,20 +51,20 @@ def test_copies_among_honest_seeds_count_once_and_are_named(digits: int | None) 
 def test_agreements_that_chance_explains_are_runs_of_their_own(metric: str) -> None:
     frame = copied(table(digits=2)).rename(columns={"loss": metric})
     found, warnings = rows(frame, metric)
-    assert (len(found), warnings) == (len(frame), [])
+    assert (len(found.runs), warnings) == (len(frame), [])
 
 
 def test_a_perfect_score_that_others_have_too_is_no_copy() -> None:
     frame = table()
     frame.loc[frame["heads"] == 4, "loss"] = 0.0
     found, warnings = rows(frame)
-    assert (len(found), warnings) == (len(frame), [])
+    assert (len(found.runs), warnings) == (len(frame), [])
 
 
 def test_curves_tell_runs_apart_that_end_alike() -> None:
     frame = copied(table())
     found, _ = rows(frame.assign(_curve=np.arange(len(frame)) + 1.0))
-    assert len(found) == len(frame)
+    assert len(found.runs) == len(frame)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -77,14 +77,14 @@ def test_an_axis_that_changes_nothing_has_no_answer(seeds: int) -> None:
 
 def test_what_chance_or_a_bound_explains_is_no_idle_axis() -> None:
     for value in (1.0, 0.0, 0.5):
-        assert len(rows(table().assign(loss=value))[0]) == len(CELLS) * 5
+        assert len(rows(table().assign(loss=value))[0].runs) == len(CELLS) * 5
     frame = table(3, by="seed").query("depth == 2").assign(top1=[0.98, 0.97, 0.98] * 3)
-    assert len(rows(frame, "top1", "heads")[0]) == 9
+    assert len(rows(frame, "top1", "heads")[0].runs) == 9
 
 
 def test_curves_tell_values_of_an_axis_apart_that_end_alike() -> None:
     frame = table(3, by="depth seed")
-    assert len(rows(frame.assign(_curve=frame["heads"]))[0]) == len(frame)
+    assert len(rows(frame.assign(_curve=frame["heads"]))[0].runs) == len(frame)
 
 
 def test_counts_of_examples_tie_by_chance_whatever_they_are_called() -> None:
@@ -93,12 +93,12 @@ def test_counts_of_examples_tie_by_chance_whatever_they_are_called() -> None:
         hits = rng.binomial(97, 0.8, len(CELLS) * 5)
         for score in (hits / 97, 2 * hits / (97 + hits), (hits / 97).astype(np.float32)):
             found, warnings = rows(table().assign(score=score), "score")
-            assert (len(found), warnings) == (len(CELLS) * 5, [])
+            assert (len(found.runs), warnings) == (len(CELLS) * 5, [])
 
 
 def test_seeds_that_are_one_training_everywhere_are_single_runs() -> None:
     found, [warning] = rows(table(by="heads depth"))
-    assert len(found) == len(CELLS)
+    assert len(found.runs) == len(CELLS)
     assert "depth=4: 4 as 0" not in warning
     assert "and 21 more" in warning
 

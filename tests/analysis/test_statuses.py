@@ -43,7 +43,7 @@ def test_words_of_known_tools_need_no_options(words: list[str], statuses: list[s
 def test_other_words_are_said_to_mean_something() -> None:
     found = read_statuses(
         pd.Series(["OK", "CUT", "gone", "lost"]), "state",
-        complete="ok", pruned=["cut"], failed=["Gone", "LOST"],
+        complete=["ok"], pruned=["cut"], failed=["Gone", "LOST"],
     )  # fmt: skip
     assert found.tolist() == ["finished", "stopped_early", "failed", "failed"]
 

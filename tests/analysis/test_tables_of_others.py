@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.runs.columns import budget_steps
 from analysis.runs.load import read_table
@@ -60,7 +63,7 @@ def test_names_of_nothing_are_names_among_names_and_missing_among_numbers(tmp_pa
     assert frame["norm"].tolist()[:2] == ["None", "layer"]
     assert np.isnan(frame["top1"].to_numpy(np.float64)).tolist() == [False, True, True]
     rows, _ = Runs(frame, "top1").rows(["norm", "site"])
-    assert rows["norm"].tolist() == ["None", "layer", "none"]
+    assert rows.keys["norm"].tolist() == ["None", "layer", "none"]
 
 
 def test_a_bad_number_is_quoted_with_its_row(tmp_path: Path) -> None:
@@ -97,48 +100,231 @@ def test_repeated_runs_with_what_came_out_are_repeated_runs() -> None:
         best_epoch=lambda heads, at, rng: int(rng.integers(10, 14)),
         wall_seconds=lambda heads, at, rng: int(rng.integers(60, 63)),
         samples_per_step=lambda heads, at, rng: int(rng.integers(1, 3)),
-        hostname=lambda heads, at, rng: f"node{at % 2}",
+        hostname=lambda heads, at, rng: f"node{rng.integers(3)}",
         id=lambda heads, at, rng: f"{heads}-{at}",
         num_params=lambda heads, at, rng: 1000 * heads,
         name=lambda heads, at, rng: f"shape{heads}",
     )
     rows, _ = Runs(honest, "top1").rows(["heads"])
-    assert rows["replicate"].tolist() == ["0", "1", "2"] * 4
+    assert rows.runs["replicate"].tolist() == ["0", "1", "2"] * 4
 
 
 @pytest.mark.parametrize(
-    ("make", "remedy"),
+    "make",
     [
-        ({"layers": lambda heads, at, rng: (2, 4, 8)[at]}, "--config layers or --where layers=2"),
-        ({"data": lambda heads, at, rng: ("c4", "pile", "rw")[at]}, "--config data"),
-        ({"amp": lambda heads, at, rng: at > 0}, "--config amp"),
-        ({"warmup": lambda heads, at, rng: 100 * at}, "--nuisance warmup"),
-        ({"config/lr": lambda heads, at, rng: rng.random()}, "--nuisance config/lr"),
-        ({"chinchilla": lambda heads, at, rng: (0.5, 1.0, 5.0)[at]}, "--config chinchilla"),
-        # Each its own: a budget of so many floating point operations.
-        ({"tokens": lambda heads, at, rng: 10**9 * 4**at / heads}, "--budget-column tokens"),
-        ({"rng_seed": lambda heads, at, rng: at}, "--replicate rng_seed"),
-        ({"outcome": lambda heads, at, rng: ("done", "killed")[at % 2]}, "--status-column outcome"),
+        {"layers": lambda heads, at, rng: (2, 4, 8)[at]},
+        {"data": lambda heads, at, rng: ("c4", "pile", "rw")[at]},
+        {"amp": lambda heads, at, rng: at > 0},
+        {"config/lr": lambda heads, at, rng: rng.random()},
+        {"params_lr": lambda heads, at, rng: rng.random()},
+        {"chinchilla": lambda heads, at, rng: (0.5, 1.0, 5.0)[at]},
+        {"rng_seed": lambda heads, at, rng: at},
     ],
 )
-def test_rows_that_an_unnamed_column_tells_apart_are_no_seeds(
-    make: dict[str, Any], remedy: str
-) -> None:
+def test_rows_that_an_unnamed_column_tells_apart_are_no_seeds(make: dict[str, Any]) -> None:
     frame = grid(**make)
     with pytest.raises(UserError) as refused:
         Runs(frame, "top1").rows(["heads"])
-    assert str(refused.value).startswith(f"{next(iter(make))} (")
-    assert f": {remedy}" in str(refused.value)
+    name, message = next(iter(make)), str(refused.value)
+    assert message.startswith(f"{name} (")
+    for way in ("--where", "--config", "--nuisance", "--budget-column", "--replicate", "--ignore"):
+        assert f"{way} {name}" in message
     # The user's own word that they are repeated runs stands.
     rows, _ = Runs(frame, "top1", {"replicate": None}).rows(["heads"])
-    assert len(rows) == len(frame)
+    assert len(rows.runs) == len(frame)
+
+
+NAMES = [
+    "dataset",
+    "optimizer",
+    "steps",
+    "clip",
+    "lr",
+    "per_device_batch",
+    "grad_clip",
+    "loss_fn",
+    "metric_kind",
+    "time_limit",
+    "score_fn",
+    "best_of",
+    "seed_set",
+    "run_group",
+    "host",
+    "epoch",
+    "tokens",
+    "val_top1",
+    "wall",
+    "x",
+]
+VALUES: dict[str, tuple[Any, ...]] = {
+    "names": ("c4", "pile"), "steps": (400, 1600), "rates": (0.001, 0.01), "flags": (True, False),
+    "none or one": (None, 1.0), "as text": ("400", "1600"),
+}  # fmt: skip
+SEEDS = ("none", "recurring", "in turn", "of each run")
+
+
+def crossed(name: str, values: Sequence[Any], seeds: str, missing: int = 0) -> pd.DataFrame:
+    """Four head counts with three runs at each of two values of a column."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            **{"heads": heads, name: value, "top1": rng.normal(0.8 + 0.05 * at, 0.01)},
+            **({"seed": run} if seeds == "recurring" else {}),
+            **({"seed": 3 * at + run} if seeds == "in turn" else {}),
+            **({"seed": int(rng.integers(10**9))} if seeds == "of each run" else {}),
+        }
+        for heads in (1, 2, 4, 8)
+        for at, value in enumerate(values)
+        for run in range(3)
+    ]
+    keep = np.ones(len(rows), bool)
+    keep[rng.choice(len(rows), missing, replace=False)] = False
+    return pd.DataFrame(rows).loc[keep].sample(frac=1, random_state=0)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    name=st.sampled_from(NAMES),
+    values=st.sampled_from(sorted(VALUES)),
+    seeds=st.sampled_from(SEEDS),
+    missing=st.integers(0, 2),
+)
+def test_no_name_hides_a_choice(name: str, values: str, seeds: str, missing: int) -> None:
+    frame = crossed(name, VALUES[values], seeds, missing)
+    with pytest.raises(UserError, match=f"^{name} .* inside heads="):
+        Runs(frame, "top1").rows(["heads"])
+    # Named, it is what it was said to be.
+    assert len(Runs(frame, "top1").rows(["heads", name])[0].runs) == len(frame)
+
+
+def test_two_data_sets_are_no_setting_of_which_the_best_counts(tmp_path: Path) -> None:
+    frame = crossed("data", ("c4", "pile"), "recurring")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = ask(tmp_path / "t.csv", "transition", "--metric top1 --goal max --x heads")
+    assert (result.exit_code, "data (" in result.stderr) == (2, True)
+
+
+def test_a_host_that_the_metric_moves_with_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        {"heads": heads, "seed": seed, "node": f"node{rng.integers(3)}"}
+        for heads in (1, 2, 4, 8)
+        for seed in range(9)
+    ]
+    frame = pd.DataFrame(rows)
+    slow = frame["node"].eq("node0")
+    frame["top1"] = 0.8 - 0.05 * slow + 0.01 * rng.standard_normal(len(frame))
+    frame["seconds"] = rng.integers(60, 70, len(frame))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = "--metric top1 --goal max --config heads --cost heads"
+    first, *_ = answer(tmp_path / "t.csv", "pareto", options)["qualifications"]
+    assert first == (
+        "Inside cells or shapes top1 also moves with node: say what that is if it was chosen for"
+        " the runs and did not come out of them."
+    )
+
+
+def optuna_export(rng: np.random.Generator) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {"number": at, "params_heads": heads, "params_seed": seed, "state": "COMPLETE"}
+        for at, (heads, seed) in enumerate((h, s) for h in (1, 2, 4, 8) for s in range(4))
+    )
+    start = pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 10**6, len(frame)), "s")
+    return frame.assign(
+        value=rng.random(len(frame)), datetime_start=start, duration=rng.integers(50, 60, 16),
+        user_attrs_params=1000 * frame["params_heads"], user_attrs_epochs=rng.integers(5, 9, 16),
+    )  # fmt: skip
+
+
+def mlflow_export(rng: np.random.Generator) -> pd.DataFrame:
+    frame = optuna_export(rng)
+    return pd.DataFrame(
+        {
+            "run_id": [f"{at:032x}" for at in rng.integers(10**9, size=16)],
+            "experiment_id": 7, "status": "FINISHED", "artifact_uri": "s3://here",
+            "start_time": frame["datetime_start"], "metrics.top1": frame["value"],
+            "metrics.best_epoch": frame["user_attrs_epochs"].astype(float),
+            "params.heads": frame["params_heads"].astype(str), "params.lr": "0.001",
+            "params.seed": frame["params_seed"].astype(str), "tags.mlflow.user": "me",
+            "tags.mlflow.runName": [f"bold-cat-{at}" for at in range(16)],
+        }
+    )  # fmt: skip
+
+
+def wandb_export(rng: np.random.Generator) -> pd.DataFrame:
+    frame = optuna_export(rng)
+    return pd.DataFrame(
+        {
+            "Name": [f"fine-dust-{at}" for at in range(16)], "State": "finished", "Notes": None,
+            "User": "me", "Tags": None, "Created": frame["datetime_start"], "Sweep": "ab12",
+            "Runtime": frame["duration"], "heads": frame["params_heads"], "lr": 0.001,
+            "seed": frame["params_seed"], "_step": 400, "epoch": frame["user_attrs_epochs"],
+            "train_loss": rng.random(16), "top1": frame["value"],
+        }
+    )  # fmt: skip
+
+
+def ray_export(rng: np.random.Generator) -> pd.DataFrame:
+    frame = optuna_export(rng)
+    return pd.DataFrame(
+        {
+            "top1": frame["value"], "timestamp": rng.integers(10**9, size=16), "done": True,
+            "training_iteration": 20, "trial_id": [f"{at:05x}" for at in range(16)],
+            "date": "2026-01-01", "time_total_s": rng.random(16), "pid": [100, 101] * 8,
+            "hostname": ["a", "b"] * 8, "node_ip": ["10.0.0.1", "10.0.0.2"] * 8,
+            "config/heads": frame["params_heads"], "config/seed": frame["params_seed"],
+            "logdir": [f"/tmp/{at}" for at in range(16)],
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "metric", "prefix"),
+    [
+        (optuna_export, "value", "params_"), (mlflow_export, "metrics.top1", "params."),
+        (wandb_export, "top1", ""), (ray_export, "top1", "config/"),
+    ],
+)  # fmt: skip
+def test_exports_with_all_their_columns_are_read(
+    make: Callable[[np.random.Generator], pd.DataFrame], metric: str, prefix: str
+) -> None:
+    for draw in range(20):
+        runs = Runs(make(np.random.default_rng(draw)), metric)
+        rows, _ = runs.rows([f"{prefix}heads"])
+        assert (runs.replicate, len(rows.runs)) == (f"{prefix}seed", 16)
+
+
+OWN = ("budget", "step", "status", "reached", "complete", "replicate", "value", "cell", "is_short")
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("budget", [None, "updates"])
+def test_a_column_of_the_table_keeps_its_meaning(name: str, budget: str | None) -> None:
+    frame = crossed("width", (64, 128), "recurring").assign(updates=100)
+    columns: Any = {"budget_column": budget, "status_column": "end"}
+    frame["end"] = "done"
+    plain, _ = Runs(frame, "top1", columns).rows(["heads", "width"])
+    named = frame.rename(columns={"width": name})
+    rows, _ = Runs(named, "top1", columns).rows(["heads", name], ["updates"])
+    assert rows.keys[name].tolist() == plain.keys["width"].tolist()
+    pd.testing.assert_frame_equal(rows.runs, plain.runs)
+
+
+def test_rows_that_are_copies_count_once(tmp_path: Path) -> None:
+    frame = crossed("width", (64, 128), "recurring")
+    once, _ = Runs(frame, "top1").rows(["heads", "width"])
+    rows, [warning] = Runs(pd.concat([frame, frame[:5]]), "top1").rows(["heads", "width"])
+    assert rows.runs["value"].tolist() == once.runs["value"].tolist()
+    assert warning == "5 rows are copies of others and count once"
 
 
 def test_names_of_log_files_are_no_seeds_that_explain_a_setting() -> None:
     frame = grid(log=lambda heads, at, rng: f"{heads}/{at}.txt", layers=lambda h, at, rng: at)
     with pytest.raises(UserError, match="layers"):
         Runs(frame, "top1", {"replicate": "log"}).rows(["heads"])
-    assert len(Runs(frame.drop(columns="layers"), "top1", {"replicate": "log"}).rows(["heads"])[0])
+    assert len(
+        Runs(frame.drop(columns="layers"), "top1", {"replicate": "log"}).rows(["heads"])[0].runs
+    )
 
 
 def test_budgets_that_differ_by_rounding_are_one_and_reports_are_not() -> None:
@@ -164,27 +350,33 @@ def ladder(**columns: Any) -> pd.DataFrame:
 def test_runs_of_other_budgets_are_not_stopped_runs(target: float | None) -> None:
     columns: Any = {"replicate": "run", "budget_column": "budget", "target_budget": target}
     rows, _ = Runs(ladder(), "loss", columns).rows(["width"])
-    assert set(rows["status"]) == {"finished"}
-    assert set(rows["reached"]) == {4 if target is None else 2}
-    assert len(rows) == (3 if target is None else 6)
+    assert set(rows.runs["status"]) == {"finished"}
+    assert set(rows.runs["reached"]) == {4 if target is None else 2}
+    assert len(rows.runs) == (3 if target is None else 6)
 
 
 def test_rows_without_seeds_at_rising_budgets_are_one_run_a_shape() -> None:
     frame = ladder().query("run == 'one'").drop(columns="run")
     rows, _ = Runs(frame, "loss", {"budget_column": "budget"}).rows(["width"])
-    assert (rows["replicate"].tolist(), rows["reached"].tolist()) == (["0"] * 3, [4.0] * 3)
+    assert (rows.runs["replicate"].tolist(), rows.runs["reached"].tolist()) == (
+        ["0"] * 3,
+        [4.0] * 3,
+    )
     close = pd.concat([frame, frame.query("budget == 4").assign(budget=4.01)])
     with pytest.raises(UserError, match=r"budget=4 and 4\.01, the same budget but for rounding"):
         Runs(close, "loss", {"budget_column": "budget"}).rows(["width"])
 
 
-def test_a_run_that_stops_on_the_way_is_stopped() -> None:
-    # Every run has the budgets below its last one: it may have been stopped there.
+def test_a_run_that_ends_on_the_way_is_short_unless_a_word_says_stopped() -> None:
     frame = ladder().query("run == 'one'")
     other = frame.query("budget < 4").assign(run="stopped")
     columns: Any = {"replicate": "run", "budget_column": "budget"}
-    rows, _ = Runs(pd.concat([frame, other]), "loss", columns).rows(["width"])
-    assert rows["status"].value_counts().to_dict() == {"finished": 3, "stopped_early": 3}
+    both = pd.concat([frame, other])
+    rows, _ = Runs(both, "loss", columns).rows(["width"])
+    assert rows.runs["status"].value_counts().to_dict() == {"finished": 3, "short": 3}
+    ends = both.assign(end=np.where(both["run"].eq("stopped"), "pruned", "done"))
+    rows, _ = Runs(ends, "loss", columns).rows(["width"])
+    assert rows.runs["status"].value_counts().to_dict() == {"finished": 3, "stopped_early": 3}
 
 
 def test_curves_that_end_at_different_budgets_are_refused_with_the_way_to_ask() -> None:
@@ -200,7 +392,7 @@ def test_curves_that_end_at_different_budgets_are_refused_with_the_way_to_ask() 
     for way in ("--target-budget", "the last row of each run"):
         assert way in message
     rows, _ = Runs(frame, "loss", {"budget_column": "step", "target_budget": 19}).rows(["width"])
-    assert rows["reached"].tolist() == [19, 19, 19]
+    assert rows.runs["reached"].tolist() == [19, 19, 19]
 
 
 def ask(table: Path, kind: str, options: str) -> Result:
@@ -274,7 +466,7 @@ RECORDS = "--metric val_loss --goal min --config record"
             *("gemstones", "pareto", f"{LOSS} --config shape --budget-column tokens"),
             "schedule (hot, hot_half_lr) varies",
         ),
-        ("olmo_ladder_final", "pareto", LADDER, "--replicate run"),
+        ("olmo_ladder_final", "pareto", LADDER, "and run (first, rerun) vary"),
         (
             *("olmo_ladder_final", "pareto", f"{LADDER} --replicate run --budget-column step"),
             "1 of 5 (size) have a run at the largest budget",
@@ -282,7 +474,7 @@ RECORDS = "--metric val_loss --goal min --config record"
         (
             *("olmo_ladder_curves", "pareto"),
             f"{LADDER} --replicate run --budget-column chinchilla",
-            "--budget-column step (then the last row of each run counts)",
+            "step, pile_loss, hellaswag_bpb tells them apart",
         ),
         (
             *("olmo_ladder_curves", "pareto"),
@@ -299,7 +491,7 @@ RECORDS = "--metric val_loss --goal min --config record"
         ),
         (
             *("nanogpt_optimizers_curves", "pareto", f"{RECORDS} --cost steps_planned"),
-            "--replicate log",
+            "--budget-column step",
         ),
         (
             *("timm_transformers", "pareto", "--metric top1 --goal max --config arch"),

@@ -83,7 +83,7 @@ BEST = Kind(
 
 def best_of(runs: Runs, axes: Sequence[str]) -> float:
     rows, _ = runs.rows(axes)
-    return float(rows.loc[rows["complete"], "value"].min())
+    return float(rows.runs.loc[rows.runs["complete"], "value"].min())
 
 
 @pytest.fixture

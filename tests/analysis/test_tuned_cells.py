@@ -15,7 +15,7 @@ from analysis.questions.transition.text import cells_table
 from analysis.runs.chance import learned_nothing, with_at_chance
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS
-from analysis.runs.table import Runs
+from analysis.runs.table import RunRows, Runs
 from analysis.runs.tuned import TunedSetting, tuned_runs
 from benchmarks.outcomes import transition_outcome
 from benchmarks.table_fits import fit_lean
@@ -41,11 +41,12 @@ def noise(cells: int, rates: int, seeds: int, draw: int) -> pd.DataFrame:
 def test_a_choice_among_equal_settings_lowers_no_error(rates: int, seeds: int, draw: int) -> None:
     cells = 80
     frame = noise(cells, rates, seeds, draw)
-    runs, tuned, _ = tuned_runs(
-        frame, config=["cell"], nuisance=["lr"], goal="min", value="y", noun="cell"
+    rows = RunRows(frame[["cell", "lr"]], pd.DataFrame(index=frame.index), frame)
+    kept, tuned, _ = tuned_runs(
+        rows, config=["cell"], nuisance=["lr"], goal="min", value="y", noun="cell"
     )
-    assert len(runs) == cells * seeds
-    found = runs.groupby("cell")["y"].mean()
+    assert len(kept.runs) == cells * seeds
+    found = kept.runs.groupby("cell")["y"].mean()
     # No seed chose its own setting.
     assert abs(found.mean()) <= 4 * found.std() / np.sqrt(cells)
     flattered = frame.groupby(["cell", "lr"])["y"].mean().groupby("cell").min()

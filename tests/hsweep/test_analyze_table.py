@@ -211,23 +211,15 @@ def test_lean_equivalents_by_name(analyze: Analyze) -> None:
     assert "picks 0 shapes" in missing
 
 
-def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
+def test_a_column_that_tells_runs_of_a_cell_apart_is_a_setting_only_where_it_is_named(
     analyze: Analyze,
 ) -> None:
     frame = transition_sweep("tuned_sharp", 3).frame.assign(minutes=lambda runs: runs.index / 7)
     asked = transition(analyze, frame, "--metric", "nmse", "--nuisance", "lr")
-    unnamed = transition(analyze, frame, "--metric", "nmse")
-    assert (asked["verdict"], asked["nuisance"]) == (unnamed["verdict"], ["lr"])
-    assert unnamed["nuisance"] == ["lr"]
-    note = "question does not name lr, which varies within the cells"
-    assert [any(note in text for text in each["qualifications"]) for each in (asked, unnamed)] == [
-        False,
-        True,
-    ]
-    # With two such columns it is not clear which is meant.
-    twice = analyze(frame.assign(other=frame["lr"]), "--kind", "transition", "--metric", "nmse")
+    assert asked["nuisance"] == ["lr"]
+    unnamed = analyze(frame, "--kind", "transition", "--metric", "nmse")
     assert "lr (1.0, 0.1, 0.01, and 3 more) varies inside heads=1, seq_len=8, seed=0" in refusal(
-        twice
+        unnamed
     )
 
 
@@ -315,7 +307,7 @@ def first(value: float) -> pd.DataFrame:
         (first(-0.1), "", "holds -0.1; an error cannot be below 0"),
         (sharp(nmse=0.0), "", "every run has nmse = 0; give eval_size"),
         (sharp().rename(columns={"nmse": "score"}), "--metric score", "--goal min or --goal max"),
-        (pd.concat([sharp(), sharp()]), "", "repeat a run"),
+        (pd.concat([sharp(), sharp(nmse=0.5)]), "", "repeat a run"),
         (sharp(), "--x heads --by heads", "'heads' is asked for in two roles"),
         (sharp(), "--replicate rep", "unknown column 'rep'"),
         (sharp(), "--pruned cut", "need the column of the words"),

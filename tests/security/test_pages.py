@@ -95,7 +95,7 @@ def ask(table: Path, kind: str, **changes: Any) -> Answer:
     none = {option.name: () if option.multiple else None for option in chosen.options}
     asked: dict[str, Any] = {
         "metric": named("accuracy"), "goal": "max", "scale": None, "replicate": named("seed"),
-        "status_column": named("status"), "complete": "finished", "pruned": (), "failed": (),
+        "status_column": named("status"), "ignore": (), "complete": (), "pruned": (), "failed": (),
         "budget_column": None, "target_budget": None, "settings": (), "where": (),
         **none, **changes,
     }  # fmt: skip

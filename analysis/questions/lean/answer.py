@@ -226,8 +226,8 @@ def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
     except UserError:
         # Further columns distinguish the rows of a shape: its settings compete.
         return {}
-    here = rows["complete"].to_numpy(bool)
+    here = rows.runs["complete"].to_numpy(bool)
     for name, value in at.items():
-        here = here & rows[name].eq(value).to_numpy(bool)
-    chosen = rows.loc[here]
+        here = here & rows.keys[name].eq(value).to_numpy(bool)
+    chosen = rows.runs.loc[here]
     return dict(zip(chosen["replicate"], chosen["value"].astype(float), strict=True))

@@ -30,6 +30,7 @@ from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.table import RunTable
 from analysis.runs.scale import THRESHOLDS
+from analysis.runs.table import RunRows
 from analysis.runs.tuned import tuned_runs
 from analysis.statistics.bounds import share_of
 from analysis.statistics.cross_fitting import cross_fit
@@ -292,10 +293,11 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
         return whole
     config = ["x"] if by is None else ["x", "by"]
     rows, tuned, _ = tuned_runs(
-        frame, config=config, nuisance=["setting"], goal="min", value="y", noun="cell"
-    )
-    aside = frame.drop(index=rows.index)
-    return replace(whole, frame=rows, nuisance=("setting",), aside=aside, tuned=tuned)
+        RunRows(frame[[*config, "setting"]], pd.DataFrame(index=frame.index), frame),
+        config=config, nuisance=["setting"], goal="min", value="y", noun="cell",
+    )  # fmt: skip
+    aside = frame.drop(index=rows.runs.index)
+    return replace(whole, frame=rows.runs, nuisance=("setting",), aside=aside, tuned=tuned)
 
 
 def _designs(

@@ -21,7 +21,7 @@ from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.searched import searched_answer
-from analysis.questions.transition.table import canonical, unnamed_setting
+from analysis.questions.transition.table import canonical
 from analysis.questions.transition.text import (
     numbers_table,
     transition_badge,
@@ -102,15 +102,13 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
         raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
     if by is None and "seq_len" in frame and x != "seq_len":
         by = "seq_len"
-    by, goal, named = by or None, table_goal(runs, options), list(options["nuisance"])
-    unnamed = [] if named else unnamed_setting(runs, x, by)
-    nuisance = named or unnamed
+    by, goal, nuisance = by or None, table_goal(runs, options), list(options["nuisance"])
     axes = [x, *([] if by is None else [by]), *nuisance]
     cells: dict[str, Any] = {"x": x, "by": by, "goal": goal, "nuisance": nuisance}
     scale = options["scale"] or scale_of(runs.metric, goal)
     cells |= {"scale": scale, "eval_size": options["eval_size"]}
     settings = with_settings(TransitionSettings(), options["settings"])
-    result = _answer(runs, ladder_of(runs, axes), unnamed, cells, settings=settings)
+    result = _answer(runs, ladder_of(runs, axes), (), cells, settings=settings)
     return transition_finding(result)
 
 

@@ -1,7 +1,7 @@
 """The runs over a searched and a modulating axis, in the form that the analysis reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,28 +76,30 @@ def canonical(
         if name in runs.frame and runs.frame[name].isna().any():
             raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
     rows, warnings = runs.rows([*axes, *nuisance], at_chance_counts=True)
-    rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
-    rows["x"] = _axis(rows["x"], x, positive=False)
-    rows["by"] = np.nan if by is None else _axis(rows["by"], by, positive=True)
-    done = rows["complete"].to_numpy(bool)
-    results = rows.loc[done, "value"].to_numpy(np.float64)
-    y = np.full(len(rows), np.nan)
+    done = rows.runs["complete"].to_numpy(bool)
+    results = rows.runs["value"].to_numpy(np.float64)[done]
+    y = np.full(len(done), np.nan)
     y[done], notes = transform(results, scale, eval_size, runs.metric)
-    rows["y"] = y
+    frame = rows.runs.assign(
+        x=_axis(rows.keys[x], x, positive=False),
+        by=np.nan if by is None else _axis(rows.keys[by], by, positive=True),
+        y=y,
+    )
     warnings += notes
     names = ["x", "by", "replicate", "value", "y", "status", "complete"]
     aside: pd.DataFrame | None = None
     tuned: dict[Key, Tuned] = {}
     if nuisance:
-        all_rows, cell = rows, ["x"] if by is None else ["x", "by"]
-        rows, tuned, notes = tuned_runs(
-            all_rows, config=cell, nuisance=nuisance, goal="min", value="y", noun="cell"
-        )
-        aside = all_rows.drop(index=rows.index)[names]
+        kept, tuned, notes = tuned_runs(
+            replace(rows, runs=frame),
+            config=axes, nuisance=nuisance, goal="min", value="y", noun="cell",
+        )  # fmt: skip
+        aside = frame.drop(index=kept.runs.index)[names]
+        frame = kept.runs
         warnings += notes
-    rows = rows.sort_values(["x", "by", "replicate"], kind="stable")[names].reset_index(drop=True)
+    frame = frame.sort_values(["x", "by", "replicate"], kind="stable")[names]
     return RunTable(
-        frame=rows,
+        frame=frame.reset_index(drop=True),
         x=x,
         by=by,
         metric=runs.metric,
@@ -140,26 +142,3 @@ def build_grid(table: RunTable) -> Grid:
         if (tuned := table.tuned_at(head, length)) is not None and tuned.fit is not None
     }
     return Grid(heads, lengths, rows, chosen)
-
-
-def unnamed_setting(runs: Runs, x: str, by: str | None) -> list[str]:
-    """Return the one column that distinguishes the runs of a cell and seed, as a list.
-
-    Each value of the column stands in several cells, so it is no result. The list is empty where
-    no column or more than one does this.
-    """
-    frame, replicate = runs.frame, runs.replicate
-    key = [name for name in (x, by, replicate) if name is not None]
-    used = {*key, runs.metric, *map(str, runs.columns.values())}
-    # With a budget, several rows of a cell and seed are reports of one run.
-    is_read = replicate is not None and set(key) <= set(frame)
-    if not is_read or runs.columns.get("budget_column") or not frame.duplicated(key).any():
-        return []
-    names = [
-        name
-        for name in map(str, frame.columns)
-        if name not in used
-        and not frame.duplicated([*key, name]).any()
-        and (frame.groupby(name)[x].nunique() > 1).all()
-    ]
-    return names if len(names) == 1 else []

@@ -6,7 +6,7 @@ from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.transition.charts import bracket_text
 from analysis.questions.transition.result import SET_MASS, TransitionResult
 from analysis.runs.losses import losses_named
-from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED
+from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED, SHORT
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -38,13 +38,14 @@ _ENDINGS: Final = {
     "complete": FULL,
     "of these at chance": (AT_CHANCE,),
     "stopped early": ("stopped_early",),
+    "short of the budget": (SHORT,),
     "failed": ("failed",),
     "diverged": ("diverged",),
     "too large": ("too_large",),
     "not needed": (NOT_NEEDED,),
 }
 """Columns of the table of cells, with the statuses that each counts."""
-_IF_ANY: Final = ("of these at chance", "too large", "not needed")
+_IF_ANY: Final = ("of these at chance", "short of the budget", "too large", "not needed")
 
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
