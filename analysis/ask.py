@@ -15,7 +15,7 @@ from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.pareto.kind import PARETO
-from analysis.questions.shapes import read_value
+from analysis.questions.shapes import cost_columns, read_value
 from analysis.questions.transition.kind import TRANSITION
 from analysis.results import no_results, which_report
 from analysis.runs.columns import RunColumns
@@ -157,7 +157,10 @@ def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answe
     assert kind.of_table is not None
     finding = kind.of_table(runs, options)
     settings = getattr(finding.result, "nuisance", None) or options.get("nuisance", ())
-    return Answer((finding,), read_as=runs.read_as(settings))
+    texts = [options.get(name) for name in ("x", "by")]
+    named = [part for text in texts if text for part in text.split(",")]
+    named += [*options.get("config", ()), *settings, *cost_columns(options)]
+    return Answer((finding,), read_as=runs.read_as(settings, named))
 
 
 def table_kinds() -> dict[str, Kind]:

@@ -15,14 +15,16 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
-from hsweep.design.metric_names import goal_of
+from hsweep.design.metric_names import goal_of, is_cost
 from hsweep.design.question import Goal, Scale
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
 
 EVAL_SIZE: Final = Option("eval_size", "Evaluation examples behind the metric.", int)
 CONFIG: Final = Option("config", "A column of the shape; repeat.", multiple=True, of_table=True)
-COSTS: Final = Option("cost", "A column to keep small; repeat.", multiple=True)
+COSTS: Final = Option(
+    "cost", "A column to keep small; repeat; NAME:min where the name tells not so.", multiple=True
+)
 NUISANCE: Final = Option(
     "nuisance", "An axis of which each cell or shape keeps the best value; repeat.", multiple=True
 )
@@ -32,6 +34,7 @@ AXES: Final = Option(
 )
 MARGIN: Final = Option("margin", "How much worse still counts as equal.", float)
 USUAL_COST: Final = "num_params"
+_SMALL: Final = ":min"
 
 
 def table_goal(runs: Runs, options: Mapping[str, Any]) -> Goal:
@@ -86,7 +89,7 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         return ["config"]
     replicate = runs.replicate
     ends = (runs.status_column, runs.columns.get("budget_column"))
-    other = {runs.metric, replicate, *_costs(options), *nuisance, *ends}
+    other = {runs.metric, replicate, *cost_columns(options), *nuisance, *ends}
     shape = axis_columns(frame, other)
     if replicate is not None and frame[replicate].nunique() > 1:
         # A shape has several seeds: what hardly ever stands with two of them is a run's own.
@@ -116,15 +119,28 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         if fixed.all() and not (nuisance and (names > 1).any()):
             return [name]
         # One that several runs share, and that tells what they cost, is.
-        costs = [cost for cost in _costs(options) if cost in frame]
+        costs = [cost for cost in cost_columns(options) if cost in frame]
         is_costed = bool(costs) and by_name[costs].nunique(dropna=False).le(1).all(axis=None)
         if is_costed and fixed.any() and by_name.ngroups < len(frame):
             return [name]
     return [name for name in shape if name in frame]
 
 
-def _costs(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(options.get("cost", ())) or (USUAL_COST,)
+def cost_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns to keep small, without the mark that says so."""
+    return tuple(cost.removesuffix(_SMALL) for cost in options.get("cost") or (USUAL_COST,))
+
+
+def _check_costs(options: Mapping[str, Any], axes: Collection[str]) -> None:
+    """Refuse a cost that is no axis, and of which nothing says that less of it is better."""
+    for cost in options.get("cost") or ():
+        name = cost.removesuffix(_SMALL)
+        if name == cost and name not in axes and not is_cost(name):
+            raise UserError(
+                f"the name {name!r} does not tell that less of it is better: --cost {name}{_SMALL}"
+                " says so; of what should be large (a throughput) give the inverse as a column"
+                " (seconds a token)"
+            )
 
 
 def axis_columns(frame: pd.DataFrame, other: Collection[object]) -> list[str]:
@@ -149,11 +165,12 @@ def front_question(runs: Runs, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: no cost, or one that is the metric.
     """
-    shape, costs = shape_columns(runs, options), _costs(options)
+    shape, costs = shape_columns(runs, options), cost_columns(options)
     if not options["cost"] and USUAL_COST not in runs.frame:
         raise UserError(f"name what to keep small with --cost COLUMN; {columns_text(runs.frame)}")
     if runs.metric in costs:
         raise UserError(f"{runs.metric!r} cannot be both the metric and a cost")
+    _check_costs(options, shape)
     return {
         "config": shape,
         "goal": table_goal(runs, options),
@@ -249,9 +266,10 @@ def with_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     for axis in nuisance or ():
         if axis not in axes:
             raise unknown_name("axis in --nuisance", axis, axes)
+    _check_costs(options, axes)
     values = {
         "nuisance": tuple(nuisance or ()),
-        "costs": tuple(options.get("cost") or ()),
+        "costs": cost_columns(options) if options.get("cost") else (),
         "eval_size": options.get("eval_size"),
         "scale": options.get("scale"),
     }

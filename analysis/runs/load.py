@@ -1,8 +1,9 @@
-"""Files with tables of runs: parquet, and text of any usual separator and encoding."""
+"""Files with tables of runs: parquet, JSON, and text of any usual separator and encoding."""
 
 import csv
 import gzip
 import io
+import json
 import math
 import re
 from collections.abc import Hashable, Iterable
@@ -18,6 +19,9 @@ _MISSING: Final = frozenset(
     {"NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "none", "-", ""}
 )
 """Words for a missing entry in a column of numbers; in a column of names they are names."""
+_BEYOND: Final = 2**63
+_JSON: Final = (".json", ".jsonl", ".ndjson")
+_ENDINGS: Final = (".parquet", ".csv", ".tsv", ".txt", *_JSON)
 _NOT_FINITE: Final = r"[+-]?(?:nan|NaN|NAN|inf|Inf|-?Infinity|infinity)"
 
 
@@ -34,26 +38,32 @@ _WRITTEN: Final = {decimal: _written(decimal) for decimal in ".,"}
 
 
 def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the table at ``path`` (.parquet, .csv, .tsv, also .gz), and notes on how it was read.
+    """Return the table at ``path``, and notes on how it was read: a file (`_ENDINGS`, also .gz), or
+    a folder with a JSON file for each run.
 
-    Separator (comma, semicolon, tab), decimal sign and encoding (UTF-8, UTF-16, Latin-1) of a text
-    are detected. None, NA and null mean a missing entry in a column of numbers, and are names in a
-    column of names; percentages become fractions.
+    Separator (comma, semicolon, tab, bar, blanks), decimal sign and encoding (UTF-8, UTF-16,
+    Latin-1) of a text are detected. None, NA and null mean a missing entry in a column of numbers,
+    and are names in a column of names; percentages become fractions. Of nested JSON ``{"a": {"b":
+    1}}`` is a column ``a.b``.
 
     Raises:
-        UserError: a missing, unreadable or empty file, or one with another ending.
+        UserError: a missing, unreadable or empty file, or one with another ending, or with a column
+            for each run.
     """
     file = Path(path)
-    if not file.is_file():
+    if not file.exists():
         raise UserError(f"no table at {file}: the file does not exist")
-    ending = Path(file.name.lower().removesuffix(".gz")).suffix
-    if ending not in (".parquet", ".csv", ".tsv"):
+    ending = ".json" if file.is_dir() else Path(file.name.lower().removesuffix(".gz")).suffix
+    if ending not in _ENDINGS:
         raise UserError(
-            f"cannot read {file}: the name must end in .parquet, .csv or .tsv (or .csv.gz)"
+            f"cannot read {file}: the name must end in {', '.join(_ENDINGS)} (also .gz), or be of a"
+            " folder with one JSON file a run"
         )
     try:
         if ending == ".parquet":
             frame, notes = _with_numbers(pd.read_parquet(file), ".")
+        elif ending in _JSON:
+            frame, notes = _with_numbers(pd.json_normalize(_objects(file)), ".")
         else:
             frame, notes = _text_table(_text(file))
     except pd.errors.EmptyDataError:
@@ -63,7 +73,35 @@ def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         raise UserError(f"cannot read {file} as {ending[1:]}: {error}") from error
     if frame.empty:
         raise UserError(f"the table at {file} is empty: it has no rows")
+    _refuse_chart(frame, file)
     return frame.apply(_texts_if_nested), notes
+
+
+def _objects(file: Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON file, of one with an object a line, or of a folder of files."""
+    if file.is_dir():
+        parts = sorted(file.glob("*.json"))
+        return [each for part in parts for each in _objects(part)]
+    text = _text(file)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        content = [json.loads(line) for line in text.splitlines() if line.strip()]
+    objects = content if isinstance(content, list) else [content]
+    if not all(isinstance(each, dict) for each in objects):
+        raise ValueError("it holds other things than objects, one a run")
+    return objects
+
+
+def _refuse_chart(frame: pd.DataFrame, file: Path) -> None:
+    """Refuse the data of a chart, which has a column for each run: ``run-7 - loss``."""
+    _, *others = map(str, frame.columns)
+    shown = {re.sub("__(MIN|MAX)$", "", name).rpartition(" - ")[2] for name in others}
+    if len(others) > 1 and len(shown) == 1 and all(" - " in name for name in others):
+        raise UserError(
+            f"{file} holds the data of a chart, with a column for each run: nothing says what was"
+            " chosen for them. Export the table of runs instead, one row a run with its settings"
+        )
 
 
 def _text(file: Path) -> str:
@@ -85,6 +123,8 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
     if excel:
         text = text[excel.end() :]
     separator = excel[1] if excel else _separator(text)
+    if separator == " ":
+        text, separator = re.sub(r"[ \t]+", " ", re.sub(r"(?m)^[ \t]+|[ \t]+$", "", text)), " "
     # Below a table spreadsheets write lines of nothing but separators.
     text = re.sub(rf"(?m)^[{re.escape(separator)} \t\r]+$\n?", "", text)
 
@@ -114,9 +154,12 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _separator(text: str) -> str:
-    """Return the character that separates the names in the first line."""
-    first = text[: text.find("\n")] if "\n" in text else text
-    return max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
+    """Return the character that separates the names in the first line; a blank for any number of
+    them."""
+    first = (text[: text.find("\n")] if "\n" in text else text).strip()
+    signs = {sign: len(next(csv.reader([first], delimiter=sign), [])) for sign in ",;\t|"}
+    found = max(signs, key=lambda sign: signs[sign])
+    return found if signs[found] > 1 or " " not in first else " "
 
 
 def _is_text(column: "pd.Series[Any]") -> bool:
@@ -144,6 +187,10 @@ def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list
         if sign is None or len({word.endswith("%") for word in words if word not in _MISSING}) > 1:
             continue  # whether 93 beside 94% is 93 % is not known
         values = {word: None if word in _MISSING else _value(word, sign) for word in words}
+        if any(abs(value) >= _BEYOND for value in values.values() if isinstance(value, int)):
+            if len({float(value) for value in values.values() if value is not None}) < len(values):
+                continue  # seeds, say: numbers of 64 bits would be the same
+            values = {word: None if v is None else float(v) for word, v in values.items()}
         numbers[str(name)] = pd.to_numeric(column.str.strip().map(values))
         for word in words:
             if _is_unusual(word, values[word], decimal):

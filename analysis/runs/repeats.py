@@ -33,7 +33,7 @@ _MOST: Final = 50
 
 
 def with_chance(runs: pd.DataFrame, curve: Any) -> pd.DataFrame:
-    """Return the complete runs of `analysis.runs.table.RunRows`, and the ``chance`` that another
+    """Return the complete runs of `analysis.runs.rows.RunRows`, and the ``chance`` that another
     seed of their cell agrees with them; none where no two agree. ``curve`` for the column
     `CURVE`."""
     full = runs.loc[runs["complete"]].assign(**{CURVE: curve})

@@ -4,7 +4,7 @@ A run is a result only if it trained for its full budget. A run that was stopped
 what it would have reached, never its last value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from analysis.runs.columns import (
     require,
 )
 from analysis.runs.repeats import CURVE, idle_axes, repeated_runs, with_chance
+from analysis.runs.rows import RunRows
 from analysis.runs.statuses import AT_CHANCE, FULL, SHORT, name_endings, read_statuses
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.labels import first_of
@@ -39,6 +40,8 @@ class ReadAs:
         budget, at_budget: how far each run got, and the budget that the answer is of.
         status: how each run ended.
         is_repeated: whether a shape has several rows at a setting and budget.
+        why: what told the column of a role, where the question does not name it.
+        unused: columns without a role.
     """
 
     metric: str
@@ -49,6 +52,8 @@ class ReadAs:
     at_budget: float | None
     status: str | None
     is_repeated: bool
+    why: dict[str, str]
+    unused: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -61,8 +66,10 @@ class ReadAs:
             "seeds": self.seed or f"none, {rows}",
             "budget": f"{self.budget or 'none'}{at}",
             **({"status": self.status} if self.status else {}),
+            **({"not used": first_of(self.unused)} if self.unused else {}),
         }
-        return "; ".join(f"{role} {value}" for role, value in words.items())
+        reasons = {role: f" ({why})" for role, why in self.why.items()}
+        return "; ".join(f"{role} {text}{reasons.get(role, '')}" for role, text in words.items())
 
 
 MAX_RUNGS: Final = 8
@@ -71,33 +78,6 @@ _USUAL_REPLICATE: Final = "seed"
 _USUAL_STATUS: Final = "status"
 _CELL: Final = ["cell"]
 _RUN: Final = ["cell", "replicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunRows:
-    """One checked row a run. All three tables have the row's number in the table as their index.
-
-    They are apart so that a table's own columns (``budget``, ``status``) keep their meaning.
-
-    Attributes:
-        keys: the columns that name cells, with `NO_VALUE` where empty.
-        numbers: further columns as numbers, NaN where empty.
-        runs: ``cell`` (number of its keys), ``replicate`` (str), ``value`` (float, NaN unless
-            known), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
-            ``reached`` and ``budget`` (float, NaN if unknown).
-    """
-
-    keys: pd.DataFrame
-    numbers: pd.DataFrame
-    runs: pd.DataFrame
-
-    def some(self, chosen: Any) -> "RunRows":
-        """Return the rows that are True in ``chosen`` alone."""
-        return RunRows(*(table.loc[chosen] for table in (self.keys, self.numbers, self.runs)))
-
-    def at(self, positions: list[int]) -> "RunRows":
-        """Return the rows at these positions, in their order."""
-        return RunRows(*(table.iloc[positions] for table in (self.keys, self.numbers, self.runs)))
 
 
 @dataclass(frozen=True)
@@ -133,24 +113,37 @@ class Runs:
         """Column of how each run ended; None without one."""
         return self._status_column(())
 
-    def read_as(self, settings: Sequence[str]) -> ReadAs | None:
+    def read_as(self, settings: Sequence[str], named: Collection[str] = ()) -> ReadAs | None:
         """Return which columns were taken for what when the rows were read first; of their keys
-        ``settings`` are those of which each shape or cell takes its best. None without keys."""
+        ``settings`` are those of which each shape or cell takes its best, and the question has
+        ``named`` some columns itself. None without keys."""
         if not self._keys:
             return None
         shape = [name for name in self._keys if name not in settings]
         budget = self.columns.get("budget_column")
         ends, _ = self._ends(self.frame, self._status_column(shape))
         columns = [*shape, *settings, *([] if budget is None else [budget])]
+        status, seed = self._status_column(shape), self.replicate
+        why = {}
+        if not set(shape) <= set(named):
+            is_chosen = set(shape) <= form_of([str(name) for name in self.frame]).chosen
+            why["shape"] = "by the form of the table" if is_chosen else "by the values"
+        if seed is not None and "replicate" not in self.columns:
+            why["seeds"] = "by its name"
+        if status is not None and self.columns.get("status_column") is None:
+            why["status"] = "by its words"
+        used = {*columns, self.metric, status, seed, *named}
         return ReadAs(
             self.metric,
             tuple(shape),
             tuple(settings),
-            self.replicate,
+            seed,
             budget,
             None if budget is None else float(ends["budget"].iloc[0]),
-            self._status_column(shape),
+            status,
             bool(self.frame.duplicated(columns).any()),
+            why,
+            tuple(str(name) for name in self.frame if name not in used),
         )
 
     def rows(

@@ -12,8 +12,8 @@ from itertools import groupby
 import numpy as np
 
 from analysis.runs.columns import Key, rows_by_values
+from analysis.runs.rows import RunRows
 from analysis.runs.statuses import AT_CHANCE, DROPPED, NOT_NEEDED
-from analysis.runs.table import RunRows
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue, Config

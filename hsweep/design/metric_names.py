@@ -1,4 +1,5 @@
-"""Goal (smaller or larger is better) and scale of a metric, guessed from its name."""
+"""Goal (smaller or larger is better) and scale of a metric, and whether a column is a cost, guessed
+from its name."""
 
 import re
 from typing import Final
@@ -13,6 +14,13 @@ _WORDS: Final[dict[Scale, str]] = {
 }
 _TURNED: Final = {"neg", "negative", "minus", "inv", "inverse"}
 """Words after which a larger error may be the better one."""
+
+_COSTS: Final = (
+    r"n?params?|parameters?|weights?|.*bytes|[kmgt]i?b|mem(?:ory)?|v?ram|.*seconds?|secs?|m?s|minutes?"
+    r"|hours?|time|latency|[kmgt]?(?:flops?|macs?)|energy|k?wh|joules?|costs?|price|usd|dollars?|size"
+    r"|steps?|epochs?|iterations?|updates|tokens?|examples|samples"
+)
+_RATES: Final = r"per_?(m?s|secs?|seconds?|minutes?|hours?)(?![a-z])|/m?s(?![a-z])|throughput|speed"
 
 
 def goal_of(metric: str) -> Goal | None:
@@ -33,6 +41,14 @@ def scale_of(metric: str, goal: Goal) -> Scale:
     if goal == "max":
         return "accuracy"
     return "loss" if _scales(metric) == {"loss"} else "error"
+
+
+def is_cost(name: str) -> bool:
+    """Whether the name of a column says that less of it is better: a quantity that is paid, and
+    not one a second."""
+    if re.search(_RATES, name.lower()):
+        return False
+    return any(re.fullmatch(_COSTS, word) for word in _words(name))
 
 
 def counts_examples(metric: str) -> bool:

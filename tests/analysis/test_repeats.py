@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from click.testing import Result
 
-from analysis.runs.table import RunRows, Runs
+from analysis.runs.rows import RunRows
+from analysis.runs.table import Runs
 from hsweep.errors import UserError
 
 CELLS = [(heads, depth) for heads in (1, 2, 4) for depth in (2, 4)]

@@ -39,6 +39,9 @@ WRITTEN = {
     "percent.csv": b"size,top1,note\n1234,93.1%,a\n900,92 %,b\n",
     "office.csv": b"sep=;\nsize;top1;note\n1.234;93,1 %;a\n900;92 %;b\n;;\n;;\n",
     "thin.csv": "size,top1,note\n1\u202f234,0.931,a\n900,0.92,b\n".encode(),
+    "blanks.txt": b"  size   top1 note\n  1234  0.931    a\n   900   0.92    b\n",
+    "lines.jsonl": b'{"size":1234,"top1":0.931,"note":"a"}\n{"size":900,"top1":0.92,"note":"b"}\n',
+    "list.json": b'[{"size":1234,"top1":0.931,"note":"a"},{"size":900,"top1":0.92,"note":"b"}]',
     "index.csv": b",size,top1,note\n0,1234,0.931,a\n1,900,0.92,b\n",
 }
 
@@ -48,6 +51,61 @@ def test_a_text_is_read_however_it_is_written(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_bytes(WRITTEN[name])
     frame, _ = read_table(tmp_path / name)
     assert frame.to_dict("list") == {"size": [1234, 900], "top1": [0.931, 0.92], "note": ["a", "b"]}
+
+
+def test_a_folder_of_one_file_a_run_and_nested_objects_are_read(tmp_path: Path) -> None:
+    for at in range(3):
+        run = {"config": {"heads": at, "seed": 2**70 + at}, "loss": [1, 2][at % 2], "steps": 10**20}
+        (tmp_path / f"run{at}.json").write_text(json.dumps(run))
+    frame, _ = read_table(tmp_path)
+    assert list(frame) == ["loss", "steps", "config.heads", "config.seed"]
+    assert frame["config.seed"].map(str).tolist() == [str(2**70 + at) for at in range(3)]
+    rows, _ = Runs(frame, "loss").rows(["config.heads"], ["steps"])
+    assert rows.numbers["steps"].tolist() == [1e20] * 3
+
+
+def test_whole_numbers_beyond_64_bits_are_numbers_unless_they_would_be_the_same(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{2**90 + seed},{10**19 * (seed + 1)},{seed}" for seed in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["seed,flops,loss", *lines]))
+    frame, _ = read_table(tmp_path / "t.csv")
+    assert frame["flops"].astype(float).tolist() == [1e19, 2e19, 3e19]
+    assert frame["seed"].nunique() == 3
+
+
+def test_the_data_of_a_chart_are_refused_with_what_to_export(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "Step,a - loss,a - loss__MIN,b - loss,b - loss__MIN\n1,2,3,4,5\n"
+    )
+    with pytest.raises(UserError, match=r"a column for each run: .* Export the table of runs"):
+        read_table(tmp_path / "t.csv")
+
+
+COSTS = {
+    "num_params": True, "Params (M)": True, "train_memory_bytes": True, "step_seconds": True,
+    "flops_per_example": True, "seconds_per_step": True, "gmacs": True, "latency_ms": True,
+    "tokens_per_second": False, "samples/s": False, "tokens_per_s": False, "throughput": False,
+    "speedup": False, "mfu": False, "score": False, "quality": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_cost_is_kept_small_only_where_its_name_or_the_user_says_so(
+    tmp_path: Path, name: str
+) -> None:
+    frame = pd.DataFrame(
+        {"heads": heads, "seed": seed, name: 10 / heads, "top1": 0.8 + heads / 50 + seed / 1000}
+        for heads in (1, 2, 4)
+        for seed in range(3)
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["analyze", "--table", str(tmp_path / "t.csv"), "--kind", "pareto", "--metric", "top1"]
+    words += ["--goal", "max", "--config", "heads", "--setting", "draws=100", "--cost"]
+    plain, said = (CliRunner().invoke(main, [*words, cost]) for cost in (name, f"{name}:min"))
+    assert (plain.exit_code == 0, said.exit_code) == (COSTS[name], 0), plain.output
+    if not COSTS[name]:
+        assert f"--cost {name}:min says so" in plain.stderr
 
 
 def test_what_is_more_than_digits_is_said(tmp_path: Path) -> None:
@@ -431,10 +489,15 @@ def test_the_answer_says_which_columns_it_took(tmp_path: Path) -> None:
         "at_budget": None,
         "status": "State",
         "is_repeated": True,
+        "why": {"shape": "by the values", "seeds": "by its name", "status": "by its words"},
+        "unused": ["Name", "epoch", "Runtime"],
     }
     words = ["analyze", "--table", str(table), "--kind", "pareto", *question.split()]
     shown = CliRunner().invoke(main, [*words, "--nuisance", "lr"])
-    taken = "metric val_acc; shape heads; settings lr; seeds seed; budget none; status State"
+    taken = (
+        "metric val_acc; shape heads (by the values); settings lr; seeds seed (by its name); budget"
+        " none; status State (by its words); not used Name, epoch, Runtime"
+    )
     assert f"read as: {taken}" in shown.stdout
     alone = answer(table, "pareto", f"{question} --config heads --where lr=0.2")
     assert alone["read_as"]["settings"] == []
@@ -486,7 +549,11 @@ RECORDS = "--metric val_loss --goal min --config record"
             "step (2850, 2900)",
         ),
         (
-            *("nanogpt_optimizers_final", "pareto", f"{RECORDS} --replicate log --cost reports"),
+            *(
+                "nanogpt_optimizers_final",
+                "pareto",
+                f"{RECORDS} --replicate log --cost reports:min",
+            ),
             "inside record=(single)",
         ),
         (

@@ -14,8 +14,9 @@ from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.text import cells_table
 from analysis.runs.chance import learned_nothing, with_at_chance
 from analysis.runs.losses import Losses
+from analysis.runs.rows import RunRows
 from analysis.runs.scale import THRESHOLDS
-from analysis.runs.table import RunRows, Runs
+from analysis.runs.table import Runs
 from analysis.runs.tuned import TunedSetting, tuned_runs
 from benchmarks.outcomes import transition_outcome
 from benchmarks.table_fits import fit_lean

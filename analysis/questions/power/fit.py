@@ -29,8 +29,8 @@ from analysis.questions.power.result import (
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.table import RunTable
+from analysis.runs.rows import RunRows
 from analysis.runs.scale import THRESHOLDS
-from analysis.runs.table import RunRows
 from analysis.runs.tuned import tuned_runs
 from analysis.statistics.bounds import share_of
 from analysis.statistics.cross_fitting import cross_fit
