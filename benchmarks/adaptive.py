@@ -242,14 +242,14 @@ def _gradual(rng: np.random.Generator, heads: tuple[int, ...]) -> Shape:
 
 
 def _accuracy(rng: np.random.Generator, heads: tuple[int, ...], *, is_climb: bool) -> Shape:
-    """The error of an accuracy near its ceiling, which one to three steps reach; a climb is ever
+    """The error of an accuracy near its ceiling, which two or three steps reach; a climb is ever
     faster before it."""
     number = len(heads)
     at, index = int(rng.integers(3, number - 1)), np.arange(number)
     fall = np.zeros(number)
-    for step, size in enumerate(rng.uniform(0.25, 0.6, int(rng.integers(1, 4)))):
-        fall[at - step] = size
-    fall[at - int(rng.integers(0, 2))] += rng.uniform(0.2, 0.5)
+    # The last step may be so small that the head count before it is about as good.
+    fall[at], fall[at - 1] = rng.uniform(0.2, 0.5), rng.uniform(0.5, 0.8)
+    fall[at - 2] = rng.uniform(0.0, 0.5)
     if is_climb:
         fall[1 : at + 1] += 0.2 * 0.6 ** np.arange(at)[::-1]
     level = rng.uniform(-2.5, -1.5) + fall.sum() - np.cumsum(fall)

@@ -129,9 +129,12 @@ class _Reading:
         members: list[int] = []
         # Draws by a noise that nobody has measured would look like knowledge of the place.
         if not gap:
-            stars = self.judge.place(resampled_cells(cells, settings.B, rng))
-            shares = np.bincount(stars, minlength=len(heads)) / settings.B
-            members = smallest_set(shares, SET_MASS)
+            places = self.judge.places(resampled_cells(cells, settings.B, rng))
+            shares, smallest = (
+                np.bincount(place, minlength=len(heads)) / settings.B for place in places
+            )
+            # Beside h*, what is about as good.
+            members = sorted({*smallest_set(shares, SET_MASS), *smallest_set(smallest, SET_MASS)})
             fields["p_h"] = dict(zip(map(number, heads), shares.tolist(), strict=True))
             fields["h_set"] = tuple(number(heads[k]) for k in members)
         verdict, reason, needs = self._decide(gap)

@@ -4,7 +4,7 @@ A version is one z of every cell: the cells as measured, with resampled seeds, o
 training. All are judged by the noise of the cells as measured.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ _THRESHOLD_WIDTH = 2
 """Most steps of a collapse that is shown only by the end of growth with T."""
 NEXT_SHARE = 0.25
 """h* moves up past the largest drop while the next step still drops by this share of it."""
+_BEHIND = 3
+"""Steps behind a step from which the decline there is read."""
 _FEWEST_DF = 2.0
 """Degrees of freedom granted at least to the noise of a level."""
 
@@ -58,7 +60,8 @@ class Judgement:
 
     Attributes:
         falls: the index where the largest drop of each version ends, and the index of h*.
-        gap: how far the lowest level below h* lies above h* and above the median from h* on.
+        gap: how far the lowest level below h*, or below the end of the largest drop, lies above the
+            level there and above the median from there on.
         p: p value of a decline without a break; 1 where a drop is too small or the grid allows no
             test.
         scatter: sd of single head counts about a smooth decline.
@@ -111,8 +114,8 @@ class Judge:
         """Judge versions of the cells, shape [B, K, J]."""
         settings, limits = self._settings, self._limits
         level = mean_levels(self._cells, z)
-        falls = self._locate(level, step_drops(z))
-        gap = self._gap(level, falls.star)
+        falls = locate(step_drops(z), self._heads, limits.d_min)
+        gap = self._clear_gap(level, falls)
         p, scatter = self._test(level, falls, gap)
         growth_below, growth_above = self._growth(z, falls.star)
         (below, below_se), (above, above_se) = growth_below, growth_above
@@ -131,22 +134,21 @@ class Judge:
         abrupt = p <= settings.alpha
         return Judgement(falls, gap, p, scatter, growth_below, growth_above, abrupt, vanishing)
 
-    def place(self, z: FloatArray) -> Indices:
-        """Return the index of h* in versions of the cells, shape [B, K, J]."""
-        return self._locate(mean_levels(self._cells, z), step_drops(z)).star
+    def places(self, z: FloatArray) -> tuple[Indices, Indices]:
+        """Return the index of h* in versions of the cells, shape [B, K, J], and that of the
+        smallest head count from the largest drop on that is about as good."""
+        level = mean_levels(self._cells, z)
+        falls = locate(step_drops(z), self._heads, self._limits.d_min)
+        at = np.arange(level.shape[1])
+        near = level - _at(level, falls.star)[:, None] < self._limits.min_excess
+        return falls.star, np.argmax(near & (at >= falls.peak[:, None]), axis=1)
 
-    def _locate(self, level: FloatArray, drops: FloatArray) -> Falls:
-        """Return where versions fall.
-
-        Smaller steps move h* past the largest drop only if every head count that they pass is
-        clearly worse. After a drop to the second head count they always do, as in a power law.
-        """
-        falls = locate(drops, self._heads, self._limits.d_min)
-        is_clear, is_clear_before = (
-            self._gap(level, place) >= self._limits.min_excess for place in (falls.star, falls.peak)
-        )
-        stays = ~is_clear & is_clear_before & (falls.peak >= FIRST_BREAK)
-        return replace(falls, star=np.where(stays, falls.peak, falls.star))
+    def _clear_gap(self, level: FloatArray, falls: Falls) -> FloatArray:
+        """Return the gap of h*, or that of the largest drop where smaller steps from there to h*
+        pass a head count that is about as good. After a drop to the second head count they always
+        do, as in a power law."""
+        star, peak = (self._gap(level, place) for place in (falls.star, falls.peak))
+        return np.where(falls.peak >= FIRST_BREAK, np.maximum(star, peak), star)
 
     def _gap(self, level: FloatArray, star: Indices) -> FloatArray:
         """Return how far the lowest level before h* lies above h* and above the median from h*
@@ -216,8 +218,8 @@ class Judge:
             wider = df / rng.chisquare(df, (settings.n_mc, 1))
             noise = rng.standard_normal((settings.n_mc, len(heads)))
             level = null + noise * np.sqrt(self.variance * wider + scatter**2)
-            falls = self._locate(level, level[:, :-1] - level[:, 1:])
-            rows = self._looks_like_one(falls, self._gap(level, falls.star))
+            falls = locate(level[:, :-1] - level[:, 1:], heads, self._limits.d_min)
+            rows = self._looks_like_one(falls, self._clear_gap(level, falls))
             ratio, _ = break_ratio(heads, level[rows], self._weights)
             ratios.append(np.sort(ratio))
         return ratios
@@ -265,18 +267,24 @@ def step_drops(z: FloatArray) -> FloatArray:
 def locate(drops: FloatArray, heads: FloatArray, d_min: float) -> Falls:
     """Return where each row of ``drops`` [B, K - 1] falls.
 
-    h* is the largest head count from the peak on up to which every drop is at least
-    max(d_min, NEXT_SHARE * peak drop).
+    h* is the largest head count from the peak on up to which every drop exceeds the decline behind
+    it by at least max(d_min, NEXT_SHARE * peak drop): a power law that goes on moves no h*. Behind
+    a drop to the second head count, which may be part of one, the whole drop counts.
     """
     rows, steps = np.arange(len(drops)), np.arange(drops.shape[1])
     filled = np.where(np.isnan(drops), -np.inf, drops)
     peak = filled.argmax(axis=1)
     height = filled[rows, peak]
-    enough = filled >= np.maximum(d_min, NEXT_SHARE * height)[:, None]
+    widths = np.diff(heads)
+    beyond = filled.copy()
+    for step in range(1, len(widths) - 1):
+        later = (drops / widths)[:, step + 1 : step + 1 + _BEHIND]
+        decline = np.nan_to_num(np.nanmedian(later, axis=1)).clip(0.0) * widths[step]
+        beyond[:, step] -= np.where(peak + 1 < FIRST_BREAK, 0.0, decline)
+    enough = beyond >= np.maximum(d_min, NEXT_SHARE * height)[:, None]
     # h* ends before the first step after the peak that is too small, or at the last head count.
     ends = (steps > peak[:, None]) & ~enough
     star = np.where(ends.any(axis=1), ends.argmax(axis=1), len(steps)) - 1
-    widths = np.diff(heads)
     excess = height.copy()
     for step in np.unique(peak):
         here = peak == step
