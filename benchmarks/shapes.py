@@ -64,7 +64,7 @@ def seed_noise(family: str, size: int, rng: np.random.Generator) -> Floats:
     runs far below the others, else normal."""
     words = set(family.split("_"))
     if "t3" in words:
-        return rng.standard_t(3, size) / np.sqrt(3)
+        return np.asarray(rng.standard_t(3, size) / np.sqrt(3))
     noise = rng.standard_normal(size)
     share = 0.05 * ("heavy" in words) or 0.1 * ("stuck" in words)
     return np.where(rng.random(size) < share, -40.0, noise) if share else noise
@@ -98,8 +98,8 @@ def lean_sweep(
     Families: null (every candidate exactly at the margin), null_hetero, null_heavy; equal (three
     candidates equal the baseline, the others lie two margins below), equal_hetero, equal_heavy;
     few_equal (equal, with two seeds and twice the noise); those of `LEAN_SCALES`; untrained,
-    untrained_hetero (every shape scores what a constant predictor does); tuned_null, tuned_null_base, tuned_equal (see
-    `_tuned_runs`).
+    untrained_hetero (every shape scores what a constant predictor does); tuned_null,
+    tuned_null_base, tuned_equal (see `_tuned_runs`).
     """
     if family.startswith("few"):
         seeds, margin = 2, margin * 2

@@ -75,7 +75,7 @@ class _Front(Looks):
     def _judge(self, left: list[int]) -> None:
         """Decide which of the shapes are on or off the front, of those at a further look."""
         rng = np.random.default_rng(0)
-        mean, size, variance, df = np.array([self.samples[k] for k in left]).T
+        mean, size, variance, df, _ = np.array([self.samples[k] for k in left]).T
         draws = mean + np.sqrt(variance / size) * rng.standard_t(df, (_DRAWS, len(left)))
         beaten = dominated_share(draws, self.costs[None, left])
         for k, share in zip(left, beaten.tolist(), strict=True):

@@ -9,7 +9,7 @@ from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """The statuses of runs without a result, and their names in texts."""
-_WORDS: Final = {**LOST_WORDS, "screened": "screened as crashed", "at_chance": "at chance"}
+_WORDS: Final = {**LOST_WORDS, "screened": "far from the others", "at_chance": "at chance"}
 _MAX_NAMES: Final = 6
 
 
@@ -22,7 +22,7 @@ class Losses:
         diverged: runs whose loss became infinite or NaN.
         failed: runs that ended with an error.
         too_large: runs that did not fit their device.
-        screened: complete runs so far below the others that they count as crashed.
+        screened: complete runs too far from the others of their shape, on either side.
         at_chance: runs that learned no more than a constant predictor, while others learned more.
     """
 

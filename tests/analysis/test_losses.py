@@ -154,7 +154,7 @@ class TestShapes:
         table = runs({})
         table.loc[(table["heads"] == 5) & (table["seed"] == 0), "nmse"] = 0.9
         row = next(row for row in fit_pareto(table, **SHAPES).table if row.label == "heads=5")
-        assert row.lost.text == "1 of 5 screened as crashed"
+        assert row.lost.text == "1 of 5 far from the others"
         assert row.crash_share == 0.2
 
     def test_a_lean_choice_and_its_baseline_say_what_they_lost(self) -> None:

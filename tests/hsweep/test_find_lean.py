@@ -77,7 +77,7 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=1")
     outcomes = {row["label"]: row["outcome"] for row in answer["table"]}
-    assert outcomes["heads=1, depth=1"] == "far behind"
+    assert outcomes["heads=1, depth=1"] == "left early"
     # Few runs of a shape tell less than many, whenever it left the race.
     widths = {row["n"]: row["ci"][2] - row["ci"][1] for row in answer["table"]}
     assert sorted(widths, key=widths.__getitem__) == sorted(widths, reverse=True)
@@ -138,8 +138,8 @@ def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Ho
     assert ended.exit_code == 0, ended.output
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("excluded", None)
-    assert {(row["n"], row["outcome"]) for row in answer["table"]} == {(1, "far behind")}
-    assert "of them by a single run)" in ended.stdout
+    assert {row["outcome"] for row in answer["table"]} == {"excluded"}
+    assert min(row["n"] for row in answer["table"]) > 1
 
 
 def test_part_of_the_seeds_establishes_nothing(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

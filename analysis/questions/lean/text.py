@@ -60,7 +60,6 @@ _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
 OUTCOMES: Final[dict[RowOutcome, str]] = {
     "established": "yes",
     "excluded": "no, worse by more",
-    "far behind": "far behind, one run",
     "undecided": "undecided",
     "left early": "unlikely, left the race",
     "not raced": "not raced further",
@@ -150,11 +149,9 @@ def _savings(row: LeanRow) -> str:
 def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
     tried = "The cheaper shape" if len(result.table) == 1 else f"Each of the {_cheaper(result)}"
-    single = sum(row.outcome == "far behind" for row in result.table)
-    by_one = f"; {single} of them by a single run" if single else ""
     return (
         f"{tried} tried is more than {_size(result)} worse in {result.metric} than the baseline "
-        f"{result.baseline_label} (largest Holm {worst}{by_one})."
+        f"{result.baseline_label} (largest Holm {worst})."
     )
 
 
@@ -166,7 +163,6 @@ def _undecided(result: LeanResult) -> str:
     parts = []
     for number, what in (
         (worse, "worse by more"),
-        (counts["far behind"], "far behind by a single run"),
         (counts["left early"], "unlikely to be established and left the race"),
         (len(result.undecided) if worse or result.stopped else 0, "undecided"),
         (len(result.stopped), "not compared, being stopped early"),
