@@ -227,7 +227,7 @@ def grouped(
         scale,
         tuple(costs),
         tuple(nuisance),
-        tuple(dict.fromkeys([*warnings, *_warnings(shapes, noun, far)])),
+        tuple(dict.fromkeys([*warnings, *_warnings(shapes, noun)])),
         runs.replicate is not None,
     )
     _need_full_runs(groups)
@@ -250,7 +250,7 @@ def _label(config: Config) -> str:
     return describe(config)
 
 
-def _warnings(shapes: Sequence[Shape], noun: str, far: float) -> list[str]:
+def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
     warnings = []
     if stopped := sum(shape.stopped > 0 for shape in shapes):
         warnings.append(
@@ -268,7 +268,7 @@ def _warnings(shapes: Sequence[Shape], noun: str, far: float) -> list[str]:
     if screened := sum(shape.lost.screened for shape in shapes):
         warnings.append(
             f"{counted(screened, 'run')} so far from the others of their {noun}, better or worse,"
-            f" as chance puts one in a {noun} of {1 / far:,.0f}, left out of the means"
+            " that chance hardly explains it, left out of the means"
         )
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:

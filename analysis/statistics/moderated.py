@@ -112,7 +112,7 @@ def outliers(values: FloatArray, far: float = FAR) -> Mask:
     The scale is that of the configuration alone: by one that noisy and quiet ones have in common,
     honest bad runs of the noisy ones would be left out. Both sides count alike, so that what is
     left out favours nobody. Two runs give no scale, so it takes four. Chance alone leaves a run out
-    in a share ``far`` of configurations at most.
+    in about a share ``far`` of configurations.
     """
     astray = np.zeros(values.size, dtype=bool)
     if values.size <= _FEWEST_NEARER:

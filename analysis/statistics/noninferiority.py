@@ -34,7 +34,7 @@ def power(
     candidates: int,
     alpha: float,
     sds: tuple[float, float] = (1.0, 1.0),
-    base_seeds: int | None = None,
+    kept: float = 1.0,
 ) -> float:
     """Return the probability to establish a candidate of n seeds that equals the baseline.
 
@@ -46,9 +46,9 @@ def power(
         margin: how much worse still counts as equal.
         candidates, alpha: how many were tried, at which family-wise error rate.
         sds: seed standard deviations of the two, in the unit of the margin.
-        base_seeds: of the baseline; None: n as well.
+        kept: share of the baseline's seeds that are not lost.
     """
-    seeds = (n, base_seeds or n)
+    seeds = (n, math.floor(n * kept + 1e-9))
     if min(seeds) < 2:
         return 0.0
     variances = [sd * sd / size for sd, size in zip(sds, seeds, strict=True)]
@@ -66,6 +66,7 @@ def seeds_for(
     target: float,
     sds: tuple[float, float] = (1.0, 1.0),
     most: int = MOST_SEEDS,
+    kept: float = 1.0,
 ) -> int | None:
     """Return the fewest seeds with which ``power`` reaches ``target``; None if over ``most``.
 
@@ -73,7 +74,7 @@ def seeds_for(
     """
 
     def reaches(n: int) -> bool:
-        return power(margin, n, candidates, alpha, sds) >= target
+        return power(margin, n, candidates, alpha, sds, kept) >= target
 
     seeds = range(2, most + 1)
     return next(iter(seeds[bisect_left(seeds, True, key=reaches) :]), None)

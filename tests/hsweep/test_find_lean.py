@@ -78,10 +78,9 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=1")
     outcomes = {row["label"]: row["outcome"] for row in answer["table"]}
     assert outcomes["heads=1, depth=1"] == "left early"
-    # Few runs of a shape tell less than many, whenever it left the race.
-    widths = {row["n"]: row["ci"][2] - row["ci"][1] for row in answer["table"]}
-    assert sorted(widths, key=widths.__getitem__) == sorted(widths, reverse=True)
-    assert len(widths) > 1
+    # A single run tells whom to try first, and nothing else.
+    assert {row["n"] for row in answer["table"]} > {1}
+    assert all((row["ci"][1] is None) == (row["n"] == 1) for row in answer["table"])
     assert "heads=4, depth=2" not in outcomes
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40

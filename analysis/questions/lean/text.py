@@ -17,6 +17,7 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.pareto.text import pareto_table
+from analysis.runs.losses import losses_named
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import MAX_SEEDS, confirming_seeds
 from analysis.text.numbers import (
@@ -85,7 +86,7 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
     """Return the answer and then its qualifications, a sentence each."""
     if isinstance(result, LeanGroups):
         return _groups_sentences(result)
-    sentences = [_headline(result)]
+    sentences = [_headline(result), _left_out(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
         looks = " and every look of the race" if result.film else ""
@@ -109,9 +110,6 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
             else at_fixed_rate(result.fixed_rate, "All runs had"),
             sentence(result.doubt),
             _settings_at_edge(result),
-            f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
-            if (lost := result.baseline_lost).total
-            else "",
             sensitivity_sentence(result.sensitivity, result.missing),
         ]
     return [text.strip() for text in sentences if text.strip()]
@@ -134,6 +132,14 @@ def _headline(result: LeanResult) -> str:
             f"established as {_margin(result)}."
         )
     return _excluded(result) if result.verdict == "excluded" else _undecided(result)
+
+
+def _left_out(result: LeanResult) -> str:
+    """Return which runs are in no mean, in a sentence; empty where all are."""
+    lost = [(result.baseline_label, result.baseline_lost)]
+    lost += [(row.label, row.lost) for row in result.table]
+    named = losses_named(lost) if result.table else ""
+    return f"Left out of the means: {named}." if named else ""
 
 
 def _savings(row: LeanRow) -> str:
@@ -183,20 +189,22 @@ def _seeds_to_settle(result: LeanResult) -> str:
     """Return in words how many seeds would settle undecided candidates; empty without any."""
     if not result.undecided:
         return ""
-    power, have = percent_text(result.settings.power), [row.n for row in result.undecided]
+    power = percent_text(result.settings.power)
+    have = sorted([*(row.n for row in result.undecided), result.baseline_n])
     known = sorted(row.seeds_needed for row in result.undecided if row.seeds_needed is not None)
     uncounted = len(have) - len(known)
     task = f"To establish an equally good shape with a chance of {power}"
     if not known:
         return f"{task} would take more than {MAX_SEEDS} seeds of each: widen the margin."
-    if not uncounted and known[-1] <= min(have):
+    if not uncounted and known[-1] <= have[0]:
         return (
-            f"With {max(have)} seeds an equally good shape is established with a chance of at "
+            f"With {have[0]} seeds an equally good shape is established with a chance of at "
             f"least {power}, so what is undecided is more likely worse by about the margin."
         )
     span = f"{known[0]} to {known[-1]}" if known[0] < known[-1] else str(known[0])
     rest = f" ({uncounted} of them more than {MAX_SEEDS})" if uncounted else ""
-    return f"{task} takes {span} seeds of each{rest}; there are {max(have)}."
+    few = f"{have[0]} to " * (have[0] < have[-1])
+    return f"{task} takes {span} seeds of each{rest}; there are {few}{have[-1]}."
 
 
 def _size(result: LeanResult) -> str:

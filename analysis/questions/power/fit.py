@@ -206,12 +206,14 @@ def plan_lean(
     Raises:
         UserError: no candidate.
     """
-    sd = None
+    sd, kept = None, 1.0
     source = "nothing has been run yet: several ratios of margin to seed sd are shown"
     if study_result is not None:
         candidates = max(candidates, len(study_result.table))
         alpha = study_result.settings.level
-        sd = study_result.sd
+        sd, lost = study_result.sd, study_result.baseline_lost
+        # What the baseline has lost it will lose again: a plan counts the seeds that are left.
+        kept -= lost.total / max(1, lost.started)
         if sd is not None:
             source = f"the baseline's seed sd, {study_result.baseline_n} runs"
     if candidates < 1:
@@ -226,10 +228,17 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {n: power(ratio * narrower, n, candidates, alpha) for n in seed_counts if n > 1}
+            ratio: {
+                n: power(ratio * narrower, n, candidates, alpha, kept=kept)
+                for n in seed_counts
+                if n > 1
+            }
             for ratio in ratios
         },
-        enough={ratio: seeds_for(ratio * narrower, candidates, alpha, target) for ratio in ratios},
+        enough={
+            ratio: seeds_for(ratio * narrower, candidates, alpha, target, kept=kept)
+            for ratio in ratios
+        },
         target=target,
         source=source,
         choice=choice,
