@@ -29,7 +29,7 @@ from scipy import special
 
 from analysis.adaptive.looks import Looks, Run
 from analysis.adaptive.rounds import Design, Round
-from analysis.statistics.moderated import tested_df
+from analysis.statistics.moderated import error_of_difference
 from hsweep.design.question import ALPHA
 from hsweep.design.search import BASELINE_MORE, RACE_SEEDS
 
@@ -128,12 +128,9 @@ class _Race(Looks):
 
     def _gap(self, k: int) -> dict[str, Any]:
         own, base = pair = [self.samples[k], self.samples[self.base]]
-        found = {"seeds": own.size, "diff": own.mean - base.mean}
         variances = [each.own / each.size for each in pair]
-        if min(own.size, base.size) < 2 or not sum(variances) > 0:
-            return found
-        df = tested_df(variances, [each.size - 1 for each in pair], self.usual)
-        return {**found, "se": math.sqrt(sum(variances)), "df": df}
+        se, df = error_of_difference(variances, [each.size - 1 for each in pair], self.usual)
+        return {"seeds": own.size, "diff": own.mean - base.mean, "se": se, "df": df}
 
     def _look(self) -> None:
         """Test the shapes that have come to a further look, and choose those that go on."""
@@ -204,4 +201,4 @@ class _Race(Looks):
         """Return the chance that the last look establishes or excludes a shape, given its runs."""
         each, level = self.standings[k], _SHARES[outcome][-1] * self.alpha / self._untold(outcome)
         ahead = _SIGN[outcome] * (each.diff + self.margin)
-        return self.chance(k, self.base, ahead, self.error(k, self.base), level)
+        return self.chance(k, self.base, ahead, level)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy import special
 
-from analysis.statistics.moderated import FAR_IN_TESTS, agree, outliers, satterthwaite
+from analysis.statistics.moderated import FAR_IN_TESTS, agree, error_of_difference, outliers
 
 _SPARE: Final = 2
 """Seeds that stand in where runs of a look fail."""
@@ -112,17 +112,12 @@ class Looks(ABC):
         if is_last:
             pair = [self.samples[shape].at(self.sizes[shape][-1]) for shape in (k, other)]
         parts = [sample.variance / sample.size for sample in pair]
-        if not sum(parts) > 0:
-            return math.nan, math.nan
-        return math.sqrt(sum(parts)), satterthwaite(parts, [sample.df for sample in pair])
+        return error_of_difference(parts, [sample.df for sample in pair])
 
-    def chance(
-        self, k: int, other: int, ahead: float, error: tuple[float, float], level: float
-    ) -> float:
+    def chance(self, k: int, other: int, ahead: float, level: float) -> float:
         """Return the chance that a one-sided test at the last look, at ``level``, tells that the
-        difference of two shapes lies beyond a bound, which it passes by ``ahead`` with this
-        ``error`` (see there) now."""
-        se, df = error
+        difference of two shapes lies beyond a bound, which it passes by ``ahead`` now."""
+        se, df = self.error(k, other)
         if not se > 0:
             return 1.0
         last_se, last_df = self.error(k, other, is_last=True)

@@ -24,7 +24,6 @@ from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.record.summary import counted
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
@@ -265,11 +264,6 @@ def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
         warnings.append(f"some means are those of the runs that were left: {named}")
-    if screened := sum(shape.lost.screened for shape in shapes):
-        warnings.append(
-            f"{counted(screened, 'run')} so far from the others of their {noun}, better or worse,"
-            " that chance hardly explains it, left out of the means"
-        )
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:
         warnings.append(f"{noun}s hold between {min(sizes)} and {max(sizes)} runs")

@@ -134,15 +134,21 @@ def satterthwaite(variances: Sequence[float], df: Sequence[float]) -> float:
     return sum(variances) ** 2 / sum(variance**2 / each for variance, each in parts)
 
 
-def tested_df(variances: Sequence[float], df: Sequence[float], usual: float) -> float:
-    """Return the degrees of freedom of a candidate's variance and the baseline's, in this order.
+def error_of_difference(
+    variances: Sequence[float], df: Sequence[float], usual: float = 0.0
+) -> tuple[float, float]:
+    """Return the standard error of the difference of two means, that of a candidate first, and its
+    degrees of freedom; NaN without a measured spread.
 
     They are no more than with the ``usual`` variance of the candidates: among many the one that
-    passes is likely to have a variance that came out too small, which would count as next to
-    nothing beside the baseline's and lend it the degrees of freedom of that.
+    passes is likely to have a variance that came out too small, which would lend it the degrees of
+    freedom of the baseline.
     """
     candidate, base = variances
-    return min(satterthwaite(each, df) for each in (variances, (max(candidate, usual), base)))
+    if not candidate + base > 0 or min(df) < 1:
+        return math.nan, math.nan
+    pairs = (variances, (max(candidate, usual), base))
+    return math.sqrt(candidate + base), min(satterthwaite(pair, df) for pair in pairs)
 
 
 def _fit_prior(variance: FloatArray, df: FloatArray) -> tuple[float, float]:

@@ -500,7 +500,8 @@ def test_what_is_left_out_stands_in_the_second_sentence() -> None:
     frame.loc[frame.index[2], "top1"] = 0.2
     first, second, *_ = lean_sentences(run_shapes(frame))
     assert "lean does as well as base" in first
-    assert second == "Left out of the means: 1 of 8 far from the others at lean."
+    left_out = "Left out of the means, which hold for the rest alone: "
+    assert second == f"{left_out}1 of 8 far from the others at lean."
 
 
 def test_the_choice_of_a_setting_does_not_both_favour_none_and_flatter() -> None:

@@ -91,7 +91,7 @@ def test_crashed_runs_leave_the_mean_and_show_in_their_own_column():
     assert rows["s03"].mean == pytest.approx(before["s03"].mean, abs=0.01)
     assert (rows["s05"].n, rows["s05"].crash_share) == (4, 0.2)
     assert rows["s00"].crash_share == 0
-    assert any("1 run so far from the others" in warning for warning in result.warnings)
+    assert any("1 of 5 far from the others" in warning for warning in result.warnings)
 
 
 def test_single_runs_leave_every_shape_undecided():

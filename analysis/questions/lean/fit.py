@@ -22,7 +22,7 @@ from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import AT_LEAST_0, SHARE, clipped, difference_span
-from analysis.statistics.moderated import FAR_IN_TESTS, tested_df
+from analysis.statistics.moderated import FAR_IN_TESTS, error_of_difference
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, describe
@@ -95,8 +95,7 @@ class _Shapes:
         is_measured = math.isfinite(self.spread(k) + self.spread(self.at))
         if is_measured and min(shape.values.size, base.values.size) > 1:
             variances = [self.variance_of_mean(each) for each in (k, self.at)]
-            se = math.sqrt(sum(variances))
-            df = float(tested_df(variances, [*self.df[[k, self.at]]], self.usual))
+            se, df = error_of_difference(variances, [*self.df[[k, self.at]]], self.usual)
             t = (diff + margin) / se
             p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
             reach = se * float(special.stdtrit(df, (1 + self.settings.confidence) / 2))
@@ -188,7 +187,7 @@ def fit(
         goal=goal,
         costs=tuple(costs),
         settings=settings,
-        warnings=(*candidates.warnings, *_warnings(rows, choice, settings)),
+        warnings=(*candidates.warnings, *_warnings(rows, settings)),
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
@@ -331,7 +330,7 @@ def _p_above_zero(gains: FloatArray) -> float:
     return float(special.stdtr(gains.size - 1, -gains.mean() / (spread / math.sqrt(gains.size))))
 
 
-def _warnings(rows: Sequence[LeanRow], choice: LeanRow | None, settings: LeanSettings) -> list[str]:
+def _warnings(rows: Sequence[LeanRow], settings: LeanSettings) -> list[str]:
     warnings = []
     if len(rows) > (tested := sum(row.p_raw is not None for row in rows)) > 0:
         warnings.append(
@@ -342,11 +341,6 @@ def _warnings(rows: Sequence[LeanRow], choice: LeanRow | None, settings: LeanSet
         warnings.append(
             f"seeds were added after an earlier look at the answer, so the family-wise"
             f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
-        )
-    if choice is not None and choice.crash_share > 0:
-        warnings.append(
-            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
-            " out of its mean: it is as good only where it trains"
         )
     return warnings
 

@@ -139,7 +139,7 @@ def _left_out(result: LeanResult) -> str:
     lost = [(result.baseline_label, result.baseline_lost)]
     lost += [(row.label, row.lost) for row in result.table]
     named = losses_named(lost) if result.table else ""
-    return f"Left out of the means: {named}." if named else ""
+    return f"Left out of the means, which hold for the rest alone: {named}." if named else ""
 
 
 def _savings(row: LeanRow) -> str:

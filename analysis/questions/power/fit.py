@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, geometric_mean
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -221,6 +221,7 @@ def plan_lean(
     ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
     seed_counts = sorted({*_LEAN_SEEDS, seeds})
     narrower = _inflation(choice.crossed, seeds) ** -0.5
+    test: dict[str, Any] = {"candidates": candidates, "alpha": alpha, "kept": kept}
     return LeanPowerResult(
         margin=margin,
         sd=sd,
@@ -228,17 +229,10 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {
-                n: power(ratio * narrower, n, candidates, alpha, kept=kept)
-                for n in seed_counts
-                if n > 1
-            }
+            ratio: {n: power(ratio * narrower, n, **test) for n in seed_counts if n > 1}
             for ratio in ratios
         },
-        enough={
-            ratio: seeds_for(ratio * narrower, candidates, alpha, target, kept=kept)
-            for ratio in ratios
-        },
+        enough={ratio: seeds_for(ratio * narrower, target=target, **test) for ratio in ratios},
         target=target,
         source=source,
         choice=choice,
