@@ -23,8 +23,7 @@ _ROUNDING: Final = 1e-12
 FAR: Final = 0.01
 """Share of configurations in which chance alone puts a run too far from the others."""
 FAR_IN_TESTS: Final = 0.001
-"""The same where the best of many is tested: one of these has lost an honest run by `FAR` most
-likely of all, and with it shows too little noise (noisy ones would pass in 7 to 9 % at 5 %)."""
+"""The same where the best of many is tested; by `FAR` noisy shapes would pass in 7 to 9 %."""
 _FEWEST_NEARER: Final = 3
 
 
@@ -108,11 +107,10 @@ def moderate_variances(variance: FloatArray, df: FloatArray) -> Moderated:
 def outliers(values: FloatArray, far: float = FAR) -> Mask:
     """Return which runs of one configuration lie too far from its others, on either side.
 
-    From the median outwards each run of the outer half is held against all nearer ones by a t test.
-    The scale is that of the configuration alone: by one that noisy and quiet ones have in common,
-    honest bad runs of the noisy ones would be left out. Both sides count alike, so that what is
-    left out favours nobody. Two runs give no scale, so it takes four. Chance alone leaves a run out
-    in about a share ``far`` of configurations.
+    From the median outwards each run of the outer half is held against all nearer ones by a t test,
+    which chance passes in about a share ``far`` of configurations. By a scale that noisy and quiet
+    ones have in common, honest runs of the noisy ones would be left out; on one side alone that
+    would favour their configuration. Two runs give no scale, so it takes four.
     """
     astray = np.zeros(values.size, dtype=bool)
     if values.size <= _FEWEST_NEARER:
@@ -137,12 +135,11 @@ def satterthwaite(variances: Sequence[float], df: Sequence[float]) -> float:
 def error_of_difference(
     variances: Sequence[float], df: Sequence[float], usual: float = 0.0
 ) -> tuple[float, float]:
-    """Return the standard error of the difference of two means, that of a candidate first, and its
-    degrees of freedom; NaN without a measured spread.
+    """Return the standard error of a candidate's mean less the baseline's, and its degrees of
+    freedom; NaN without a measured spread.
 
-    They are no more than with the ``usual`` variance of the candidates: among many the one that
-    passes is likely to have a variance that came out too small, which would lend it the degrees of
-    freedom of the baseline.
+    They are no more than with the ``usual`` variance of candidates: the one of many that passes has
+    often too small a variance by chance, which would lend it the baseline's degrees of freedom.
     """
     candidate, base = variances
     if not candidate + base > 0 or min(df) < 1:

@@ -492,6 +492,7 @@ def test_the_seeds_of_the_baseline_count_as_well() -> None:
     assert result.verdict == "undecided"
     assert "With 9 seeds" not in examples.sentence(result)
     assert "there are 3 to 9." in examples.sentence(result)
+    assert "more than 50" not in examples.sentence(result)
     assert power(2.0, 10, 1, 0.025, kept=0.4) < power(2.0, 10, 1, 0.025) - 0.05
 
 

@@ -36,7 +36,7 @@ def table(number: int, seeds: int = 5, sd: float = 1.0) -> pd.DataFrame:
     ]
     frame = pd.DataFrame(rows, columns=["heads", "depth", "seed", "loss", "num_params"])
     frame["num_params"] = frame["num_params"].astype(float) + 0.1 * frame["depth"]
-    frame.loc[rng.integers(len(frame)), "loss"] += 50.0
+    frame.loc[int(rng.integers(len(frame))), "loss"] += 50.0
     return frame
 
 

@@ -192,7 +192,7 @@ def _seeds_to_settle(result: LeanResult) -> str:
     power = percent_text(result.settings.power)
     have = sorted([*(row.n for row in result.undecided), result.baseline_n])
     known = sorted(row.seeds_needed for row in result.undecided if row.seeds_needed is not None)
-    uncounted = len(have) - len(known)
+    uncounted = len(result.undecided) - len(known)
     task = f"To establish an equally good shape with a chance of {power}"
     if not known:
         return f"{task} would take more than {MAX_SEEDS} seeds of each: widen the margin."
