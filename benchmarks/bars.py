@@ -14,6 +14,7 @@ from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
     LEAN_NULLS,
+    LEAN_SCALES,
     LEAN_TUNED_NULLS,
     LEAN_UNTRAINED,
 )
@@ -377,7 +378,7 @@ def lean_rows(outcomes: Sequence[LeanOutcome]) -> list[Row]:
             claimed = [case.verdict != "untrained" for case in cases]
             share("anything claimed", claimed, Bar(high=0.01))
             continue
-        is_null = family in (*LEAN_NULLS, *LEAN_TUNED_NULLS)
+        is_null = family in (*LEAN_NULLS, *LEAN_SCALES, *LEAN_TUNED_NULLS)
         worse = [case.wrong for case in cases]
         share("a worse shape accepted", worse, Bar(high=0.06 if is_null else 0.03))
         excluded = [case.wrongly_excluded for case in cases]

@@ -29,6 +29,7 @@ from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
     LEAN_NULLS,
+    LEAN_SCALES,
     LEAN_TUNED_EQUALS,
     LEAN_TUNED_NULLS,
     LEAN_UNTRAINED,
@@ -42,7 +43,7 @@ Analyse = Callable[[str, int, TransitionSettings, bool], Sequence[Outcome]]
 """Answers sweep number n of a family, by settings; the last argument: the design is drawn, too."""
 
 LEAN: Final = (
-    *(*LEAN_NULLS, *LEAN_EQUALS, *LEAN_FEW),
+    *(*LEAN_NULLS, *LEAN_SCALES, *LEAN_EQUALS, *LEAN_FEW),
     *(*LEAN_TUNED_NULLS, *LEAN_TUNED_EQUALS, *LEAN_UNTRAINED),
 )
 KINDS: Final[dict[str, tuple[Iterable[str], Analyse]]] = {
@@ -63,7 +64,7 @@ ANALYSES: Final = {
 }
 EVERY_FAMILY: Final = tuple(ANALYSES)
 MORE_SWEEPS: Final = 400
-FEW_ERRORS: Final = {f"lean_{name}" for name in (*LEAN_NULLS, *LEAN_TUNED_NULLS)}
+FEW_ERRORS: Final = {f"lean_{name}" for name in (*LEAN_NULLS, *LEAN_SCALES, *LEAN_TUNED_NULLS)}
 """Families whose rate of errors is small, so that 100 sweeps say little about it."""
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from analysis.adaptive.lean import race
 from analysis.adaptive.looks import Run
 from analysis.adaptive.rounds import play
-from benchmarks.shapes import Floats
+from benchmarks.shapes import LEAN_SCALES, Floats, scales, seed_noise
 from benchmarks.table_fits import fit_lean
 
 SEEDS: Final = 8
@@ -32,6 +32,8 @@ equal; from four margins below the baseline to half a margin above it; all worse
 more; all exactly at the margin (where every claim is false); one at the margin, the others far
 below it."""
 FAMILIES: Final = tuple(f"{kind}{end}" for kind in KINDS for end in ("", UNEQUAL))
+NULLS: Final = tuple(f"margin{name.removeprefix('null')}" for name in LEAN_SCALES)
+"""All exactly at the margin, each shape with a scale of its own."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Simulated:
         if run not in self.drawn:
             name = zlib.crc32(self.family.encode())
             rng = np.random.default_rng([name, len(self.true), self.number, *run])
-            noise = self.sd[run.shape] * rng.standard_normal()
+            noise = self.sd[run.shape] * seed_noise(self.family, 1, rng)[0]
             self.drawn[run] = float(self.true[run.shape] + noise)
         return self.drawn[run]
 
@@ -80,7 +82,7 @@ class Simulated:
 
 def simulated(family: str, shapes: int, number: int) -> Simulated:
     """Return study ``number`` of a family with so many cheaper shapes."""
-    kind = family.removesuffix(UNEQUAL)
+    kind = next(kind for kind in sorted(KINDS, reverse=True) if family.startswith(kind))
     rng = np.random.default_rng([zlib.crc32(family.encode()), shapes, number])
     true = np.zeros(shapes + 1)
     if kind == "front":
@@ -100,9 +102,7 @@ def simulated(family: str, shapes: int, number: int) -> Simulated:
     elif kind == "one_at_margin":
         true[:-1] = -rng.uniform(2.0, 6.0, shapes)
         true[rng.integers(shapes)] = -1.0
-    sd = np.full(shapes + 1, rng.uniform(0.15, 0.5))
-    if family.endswith(UNEQUAL):
-        sd *= np.exp(rng.normal(0, 0.4, shapes + 1))
+    sd = rng.uniform(0.15, 0.5) * scales(family, shapes + 1, rng)
     return Simulated(family, number, true, sd)
 
 
@@ -206,7 +206,7 @@ def row(races: Sequence[Found], grids: Sequence[Found]) -> list[str]:
               help="Number of the first study.")  # fmt: skip
 @click.option("--shapes", "sizes", type=click.IntRange(1), multiple=True, default=(7, 15, 31),
               show_default=True, help="Cheaper shapes.")  # fmt: skip
-@click.option("--families", default=",".join(FAMILIES), help="With commas between.")
+@click.option("--families", default=",".join((*FAMILIES, *NULLS)), help="With commas between.")
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
 def command(
     studies: int, first: int, sizes: tuple[int, ...], families: str, processes: int

@@ -12,7 +12,15 @@ from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.statistics.dominance import dominated
 from benchmarks.ladders import ladder_sweep, lean_ladder
-from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
+from benchmarks.shapes import (
+    CHANCE,
+    LEAN_DESIGNS,
+    LEAN_SCALES,
+    MARGIN,
+    SHAPE_OPTIONS,
+    lean_sweep,
+    shapes_sweep,
+)
 from benchmarks.sweeps import Sweep, transition_sweep
 from benchmarks.table_fits import fit_lean, fit_pareto, fit_transition
 from hsweep.design.question import ALPHA
@@ -206,7 +214,10 @@ class LeanOutcome:
 
 def lean_outcome(family: str, seed: int) -> LeanOutcome:
     """Analyse candidates ``seed`` of ``family``."""
-    frame = lean_sweep(family, seed)
+    seeds, candidates = 5, 8
+    if family in LEAN_SCALES:
+        candidates, seeds = LEAN_DESIGNS[seed % len(LEAN_DESIGNS)]
+    frame = lean_sweep(family, seed, candidates=candidates, seeds=seeds)
     true = frame.groupby("shape")["true"].first()
     limit = float(true.iloc[-1]) - MARGIN
     result = fit_lean(

@@ -23,12 +23,51 @@ LEAN_NULLS: Final = ("null", "null_hetero", "null_heavy")
 LEAN_EQUALS: Final = ("equal", "equal_hetero", "equal_heavy")
 LEAN_FEW: Final = ("few_equal",)
 """Two seeds, a margin of one seed standard deviation: next to nothing can be established."""
+LEAN_SCALES: Final = (
+    *("null_spread", "null_wide", "null_quiet", "null_noisy", "null_rising"),
+    *("null_t3", "null_stuck", "null_quiet_stuck"),
+)
+"""Every candidate exactly at the margin, and every shape with a scale of its own (`scales`,
+`seed_noise`), over 3, 5 and 10 seeds of 1, 4, 8 and 11 candidates."""
+LEAN_DESIGNS: Final = tuple((shapes, seeds) for shapes in (1, 4, 8, 11) for seeds in (3, 5, 10))
 LEAN_UNTRAINED: Final = ("untrained", "untrained_hetero")
 LEAN_TUNED_NULLS: Final = ("tuned_null", "tuned_null_base")
 LEAN_TUNED_EQUALS: Final = ("tuned_equal",)
 CHANCE: Final = 0.1
 MARGIN: Final = 0.015
 """Two seed standard deviations."""
+
+
+def scales(family: str, shapes: int, rng: np.random.Generator) -> Floats:
+    """Return how far the seeds of each shape scatter, the cheapest first and the baseline last.
+
+    Families by the words in their names: unequal and spread (log sd 0.4), wide (log sd 0.8), hetero
+    (four-fold), quiet (the baseline a tenth of the others), noisy (the cheaper half ten times the
+    others), rising (tenfold from the baseline to the cheapest); else all alike.
+    """
+    sd, words = np.ones(shapes), set(family.split("_"))
+    if log_sd := 0.8 * ("wide" in words) or 0.4 * bool({"unequal", "spread"} & words):
+        sd = np.exp(rng.normal(0, log_sd, shapes))
+    if "hetero" in words:
+        sd = np.exp(rng.uniform(np.log(0.5), np.log(2.0), shapes))
+    if "quiet" in words:
+        sd[-1] = 0.1
+    if "noisy" in words:
+        sd[shapes // 2 :] = 0.1
+    if "rising" in words:
+        sd = np.geomspace(1.0, 0.1, shapes)
+    return sd
+
+
+def seed_noise(family: str, size: int, rng: np.random.Generator) -> Floats:
+    """Return the noise of runs, in seed sds: heavy tails (t3), 5 % (heavy) or 10 % (stuck) of the
+    runs far below the others, else normal."""
+    words = set(family.split("_"))
+    if "t3" in words:
+        return np.asarray(rng.standard_t(3, size) / np.sqrt(3))
+    noise = rng.standard_normal(size)
+    share = 0.05 * ("heavy" in words) or 0.1 * ("stuck" in words)
+    return np.where(rng.random(size) < share, -40.0, noise) if share else noise
 
 
 def shapes_sweep(family: str, seed: int, *, shapes: int = 16, seeds: int = 5) -> pd.DataFrame:
@@ -43,10 +82,7 @@ def shapes_sweep(family: str, seed: int, *, shapes: int = 16, seeds: int = 5) ->
     if family == "ties":
         for k in range(1, shapes, 5):
             true[k] = true[k - 1]
-    sd = np.full(shapes, 0.006)
-    if family == "hetero":
-        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), shapes))
-    return _runs(cost, true, sd, seeds, family == "heavy", rng)
+    return _runs(cost, true, 0.006 * scales(family, shapes, rng), seeds, family, rng)
 
 
 def lean_sweep(
@@ -61,9 +97,9 @@ def lean_sweep(
 
     Families: null (every candidate exactly at the margin), null_hetero, null_heavy; equal (three
     candidates equal the baseline, the others lie two margins below), equal_hetero, equal_heavy;
-    few_equal (equal, with two seeds and twice the noise); untrained, untrained_hetero (every shape
-    scores what a constant predictor does); tuned_null, tuned_null_base, tuned_equal (see
-    `_tuned_runs`).
+    few_equal (equal, with two seeds and twice the noise); those of `LEAN_SCALES`; untrained,
+    untrained_hetero (every shape scores what a constant predictor does); tuned_null,
+    tuned_null_base, tuned_equal (see `_tuned_runs`).
     """
     if family.startswith("few"):
         seeds, margin = 2, margin * 2
@@ -76,12 +112,10 @@ def lean_sweep(
         true[:-1] -= margin
     else:
         true[: candidates - 3] -= 2 * margin
-    sd = np.full(candidates + 1, margin / 2)
-    if family.endswith("hetero"):
-        sd *= np.exp(rng.uniform(np.log(0.5), np.log(2.0), candidates + 1))
+    sd = margin / 2 * scales(family, candidates + 1, rng)
     if family.startswith("tuned"):
         return _tuned_runs(cost, true, sd, seeds, family, rng)
-    return _runs(cost, true, sd, seeds, family.endswith("heavy"), rng)
+    return _runs(cost, true, sd, seeds, family, rng)
 
 
 def _tuned_runs(
@@ -114,12 +148,10 @@ def _runs(
     true: Floats,
     sd: Floats,
     seeds: int,
-    heavy: bool,
+    family: str,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    noise = rng.standard_normal((len(cost), seeds))
-    if heavy:
-        noise = np.where(rng.random(noise.shape) < 0.05, -40.0, noise)
+    noise = seed_noise(family, len(cost) * seeds, rng).reshape(-1, seeds)
     top1 = np.clip(true[:, None] + sd[:, None] * noise, 0, 1)
     rows = [
         (f"s{k:02d}", seed, top1[k, seed], cost[k], true[k])

@@ -75,7 +75,7 @@ class _Front(Looks):
     def _judge(self, left: list[int]) -> None:
         """Decide which of the shapes are on or off the front, of those at a further look."""
         rng = np.random.default_rng(0)
-        mean, size, variance, df = np.array([self.samples[k] for k in left]).T
+        mean, size, variance, df, _ = np.array([self.samples[k] for k in left]).T
         draws = mean + np.sqrt(variance / size) * rng.standard_t(df, (_DRAWS, len(left)))
         beaten = dominated_share(draws, self.costs[None, left])
         for k, share in zip(left, beaten.tolist(), strict=True):
@@ -93,8 +93,8 @@ class _Front(Looks):
     def _undecided_with(self, k: int, rivals: list[int]) -> set[int]:
         """Return the shapes that go on to decide about one; none where that is unlikely."""
         best = max(rivals, key=lambda j: self.samples[j].mean)
-        diff, error = self.samples[k].mean - self.samples[best].mean, self.error(k, best)
-        if sum(self.chance(k, best, side, error, LEVELS[-1]) for side in (diff, -diff)) < _HOPELESS:
+        diff = self.samples[k].mean - self.samples[best].mean
+        if sum(self.chance(k, best, side, LEVELS[-1]) for side in (diff, -diff)) < _HOPELESS:
             return set()
         behind = {j: self.samples[best].mean - self.samples[j].mean for j in rivals}
         near = {j for j, gap in behind.items() if gap <= _RIVAL_SE * self.error(k, j)[0]}

@@ -1,7 +1,8 @@
 """Which is the leanest shape that is no worse than the baseline? A race for it.
 
-The cheaper half of the shapes have one run at first, then those that may still win have 3, 5 and 8,
-and the baseline, with which all are compared, has more. After each of these looks
+The cheaper half of the shapes have one run at first, which tells whom to try first and no more;
+then those that may still win have 3, 5 and 8, and the baseline, with which all are compared, has
+more. After each of these looks
 
 - a shape is **established** by a one-sided test of "worse by the margin or more", at its look's
   share of alpha (`_SHARES`; Bonferroni over the looks) and by Holm over all cheaper shapes,
@@ -14,7 +15,8 @@ and the baseline, with which all are compared, has more. After each of these loo
 Where none is left that could be established, those that have left go on if all of them may be shown
 to be worse by more than the margin, again by Holm and with alpha divided over the looks.
 
-The differences are those of `analysis.adaptive.looks`.
+A test is that of the grid (`analysis.questions.lean.fit`): each shape has its own variance. Which
+shapes go on is chosen by those of `analysis.adaptive.looks`.
 """
 
 import math
@@ -22,10 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import numpy as np
 from scipy import special
 
 from analysis.adaptive.looks import Looks, Run
 from analysis.adaptive.rounds import Design, Round
+from analysis.statistics.moderated import error_of_difference
 from hsweep.design.question import ALPHA
 from hsweep.design.search import BASELINE_MORE, RACE_SEEDS
 
@@ -37,7 +41,7 @@ BASELINE_SEEDS: Final = (3, 5, 8, RACE_SEEDS + BASELINE_MORE)
 """Those of the baseline."""
 _SHARES: Final[dict[Outcome, tuple[float, ...]]] = {
     "established": (0.0, 0.1, 0.3, 0.6),
-    "excluded": (0.2, 0.1, 0.2, 0.5),
+    "excluded": (0.0, 0.2, 0.3, 0.5),
 }
 """Share of alpha that each look has."""
 _SIGN: Final[dict[Outcome, int]] = {"established": 1, "excluded": -1}
@@ -63,7 +67,7 @@ class Standing:
         look: the last that it had; -1 for none.
         seeds: its runs that count.
         diff: how much better it is than the baseline, with its standard error and degrees of
-            freedom, by all runs of the race; NaN without a measured spread.
+            freedom, by all runs of the race; these are NaN of a single run, or without a spread.
         p: one-sided p value of "worse by the margin or more", and ``p_worse`` of "worse by no
             more", both after Holm and for all looks; 1 where they were not tested.
         outcome: ``established`` and ``excluded`` are tested; ``left early`` was unlikely to be
@@ -116,19 +120,22 @@ class _Race(Looks):
         self.looks = dict.fromkeys((self.base, *cheaper[: math.ceil(len(cheaper) / 2)]), 0)
 
     def end(self) -> Raced:
-        """Return where each shape stands by all runs: since it left, the baseline has had more, and
-        more shapes show how seeds scatter."""
+        """Return where each shape stands by all runs: since it left, the baseline has had more."""
         return tuple(
             replace(each, **self._gap(k)) if each.seeds else each
             for k, each in self.standings.items()
         )
 
     def _gap(self, k: int) -> dict[str, Any]:
-        own, base, (se, df) = self.samples[k], self.samples[self.base], self.error(k, self.base)
+        own, base = pair = [self.samples[k], self.samples[self.base]]
+        variances = [each.own / each.size for each in pair]
+        se, df = error_of_difference(variances, [each.size - 1 for each in pair], self.usual)
         return {"seeds": own.size, "diff": own.mean - base.mean, "se": se, "df": df}
 
     def _look(self) -> None:
         """Test the shapes that have come to a further look, and choose those that go on."""
+        raced = [each for k, each in self.samples.items() if k != self.base and each.size > 1]
+        self.usual = float(np.median([each.own / each.size for each in raced] or [0.0]))
         for k, each in self.standings.items():
             if each.look != self.looks.get(k, each.look):
                 self.standings[k] = self._standing(k)
@@ -194,4 +201,4 @@ class _Race(Looks):
         """Return the chance that the last look establishes or excludes a shape, given its runs."""
         each, level = self.standings[k], _SHARES[outcome][-1] * self.alpha / self._untold(outcome)
         ahead = _SIGN[outcome] * (each.diff + self.margin)
-        return self.chance(k, self.base, ahead, (each.se, each.df), level)
+        return self.chance(k, self.base, ahead, level)

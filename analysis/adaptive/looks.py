@@ -1,8 +1,8 @@
 """Looks at shapes whose seeds are added a few at a time: their runs, and how these scatter.
 
-Each shape has its own seed variance (Welch). Few seeds measure it badly, so it is moderated by that
-of all shapes, which counts for no more degrees of freedom than shapes whose standard deviations
-differ by half leave it (Smyth 2004).
+Each shape has its own seed variance (Welch). Few seeds measure it badly, so what chooses the shapes
+that go on moderates it by that of all shapes, which counts for no more degrees of freedom than
+shapes whose standard deviations differ by half leave it (Smyth 2004).
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy import special
 
-from analysis.statistics.moderated import screen_crashes
+from analysis.statistics.moderated import FAR_IN_TESTS, agree, error_of_difference, outliers
 
 _SPARE: Final = 2
 """Seeds that stand in where runs of a look fail."""
@@ -30,12 +30,14 @@ class Run(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The runs of a shape: their mean, number, and variance with its degrees of freedom."""
+    """The runs of a shape: their mean, number, and variance with its degrees of freedom, moderated
+    and of its ``own``, which is the moderated one where its runs tell none."""
 
     mean: float
     size: int
     variance: float
     df: float
+    own: float
 
     def at(self, size: int) -> "Sample":
         """Return the sample with so many runs, if it stays as it is."""
@@ -91,8 +93,7 @@ class Looks(ABC):
         """Take the usable runs of each shape, with a variance that the others moderate."""
         shapes = [k for k in self.looks if self.values[k]]
         groups = [np.array(self.values[k]) for k in shapes]
-        crashed = screen_crashes(groups)
-        groups = [group[~bad] for group, bad in zip(groups, crashed, strict=True)]
+        groups = [group[~outliers(group, FAR_IN_TESTS)] for group in groups]
         squares = [float(group.var()) * group.size for group in groups]
         total_df = sum(group.size - 1 for group in groups)
         usual = sum(squares) / max(1, total_df)
@@ -101,7 +102,8 @@ class Looks(ABC):
             prior = min(_PRIOR_DF, total_df - group.size + 1)
             df = prior + group.size - 1
             variance = (prior * usual + own) / df if df else math.nan
-            self.samples[k] = Sample(float(group.mean()), group.size, variance, df)
+            measured = variance if agree(group) else own / (group.size - 1)
+            self.samples[k] = Sample(float(group.mean()), group.size, variance, df, measured)
 
     def error(self, k: int, other: int, *, is_last: bool = False) -> tuple[float, float]:
         """Return the standard error of the difference of two shapes and its degrees of freedom
@@ -110,19 +112,12 @@ class Looks(ABC):
         if is_last:
             pair = [self.samples[shape].at(self.sizes[shape][-1]) for shape in (k, other)]
         parts = [sample.variance / sample.size for sample in pair]
-        total = sum(parts)
-        if not total > 0:
-            return math.nan, math.nan
-        df = total**2 / sum(part**2 / each.df for part, each in zip(parts, pair, strict=True))
-        return math.sqrt(total), float(df)
+        return error_of_difference(parts, [sample.df for sample in pair])
 
-    def chance(
-        self, k: int, other: int, ahead: float, error: tuple[float, float], level: float
-    ) -> float:
+    def chance(self, k: int, other: int, ahead: float, level: float) -> float:
         """Return the chance that a one-sided test at the last look, at ``level``, tells that the
-        difference of two shapes lies beyond a bound, which it passes by ``ahead`` with this
-        ``error`` (see there) now."""
-        se, df = error
+        difference of two shapes lies beyond a bound, which it passes by ``ahead`` now."""
+        se, df = self.error(k, other)
         if not se > 0:
             return 1.0
         last_se, last_df = self.error(k, other, is_last=True)

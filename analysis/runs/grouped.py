@@ -19,7 +19,7 @@ from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL, SHORT
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
-from analysis.statistics.moderated import CRASH_SD, screen_crashes, seed_variance
+from analysis.statistics.moderated import FAR, outliers, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
 from hsweep.design.question import Goal, Scale
@@ -35,14 +35,14 @@ class Shape:
     """One shape that was tried.
 
     Attributes:
-        values: metric of every full-budget run that did not crash, in the table's order; empty
-            where a run was stopped early.
+        values: metric of every full-budget run that is not far from the others, in the table's
+            order; empty where a run was stopped early.
         quality: ``values`` on the question's scale, turned so that higher is better.
         replicates: the seed or number of each run in ``values``.
         costs: mean of each cost over the runs in ``values``; over all runs if that is empty.
         numbers: each cost and further column, run by run; NaN where a further entry is empty.
         crash_share: share of the ended runs that failed, diverged, were too large, at chance or
-            screened as crashed.
+            far from the others.
         stopped: how many of its runs were stopped early.
         lost: how many runs are left out of ``values`` for other reasons.
         tuned: the choice among the shape's settings of the nuisance axes; None without such axes.
@@ -143,7 +143,7 @@ def grouped(
     eval_size: int | None = None,
     costs: Sequence[str] = (),
     numbers: Sequence[str] = (),
-    screens: bool = True,
+    far: float = FAR,
     noun: str = "shape",
 ) -> Grouped:
     """Return the shapes of a table with their full-budget runs.
@@ -155,7 +155,8 @@ def grouped(
         scale: how quality is put on an axis; None leaves it in the metric's own unit.
         eval_size: number of evaluation examples, for errors of 0 (see `analysis.runs.scale`).
         numbers: further columns of numbers, which may have empty entries.
-        screens: whether crashed runs are left out (`screen_crashes`).
+        far: how far runs lie from the others of their shape that are left out (`outliers`); with 0
+            none is.
         noun: what a shape is called in warnings.
 
     Raises:
@@ -190,15 +191,12 @@ def grouped(
     full = [at[complete[at]] for _, at in parts]
     dropped = runs_of["status"].isin(DROPPED).to_numpy()
     stopped = [int(dropped[at].sum()) for _, at in parts]
-    # What was stopped early keeps the runs that did well: none of them is a crash.
-    whole = [quality[at] for at, lost in zip(full, stopped, strict=True) if at.size and not lost]
-    crashed = iter(screen_crashes(whole))
     shapes = []
     for (key, all_rows), at, num_stopped in zip(parts, full, stopped, strict=True):
         at_values = dict(zip(config, key, strict=True))
         label = _label(at_values)
-        is_whole = at.size and not num_stopped
-        bad = next(crashed) if screens and is_whole else np.zeros(at.size, bool)
+        # What was stopped early keeps the runs that did well.
+        bad = outliers(quality[at], 0.0 if num_stopped else far)
         unknown = [name for name in costs if np.isnan(columns[name][at]).any()]
         if unknown and not num_stopped:
             raise UserError(f"cost {unknown[0]!r} is missing for a full-budget run of {label}")
@@ -267,11 +265,6 @@ def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
         warnings.append(f"some means are those of the runs that were left: {named}")
-    if screened := sum(shape.lost.screened for shape in shapes):
-        warnings.append(
-            f"{screened} crashed runs (over {CRASH_SD:g} seed sd below their {noun}'s median) are"
-            " left out of the means and shown as crash share"
-        )
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:
         warnings.append(f"{noun}s hold between {min(sizes)} and {max(sizes)} runs")

@@ -11,7 +11,7 @@ LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "t
 """The statuses of runs without a result, and their names in texts."""
 _WORDS: Final = {
     **LOST_WORDS,
-    "screened": "screened as crashed",
+    "screened": "far from the others",
     "at_chance": "at chance",
     SHORT: "short of the budget",
 }
@@ -27,7 +27,7 @@ class Losses:
         diverged: runs whose loss became infinite or NaN.
         failed: runs that ended with an error.
         too_large: runs that did not fit their device.
-        screened: complete runs so far below the others that they count as crashed.
+        screened: complete runs too far from the others of their shape, on either side.
         at_chance: runs that learned no more than a constant predictor, while others learned more.
         short: runs that ended short of the budget, of which no word says why.
     """

@@ -195,7 +195,8 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], noun: str) -> li
     numbers = sorted({setting.tried for setting in settings})
     warnings = []
     num_scouted = sum(setting.unstarted > 0 for setting in settings)
-    if len(numbers) > 1 and not num_scouted:
+    single = sum(setting.is_single for setting in settings)
+    if len(numbers) > 1 and not num_scouted and not single:
         warnings.append(
             f"{noun}s were tried with {numbers[0]} to {numbers[-1]} settings of {names}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
@@ -210,7 +211,7 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], noun: str) -> li
             f"{aside} settings of {names} lack full-budget runs that others of their {noun} have"
             " (stopped early, diverged, at chance, failed or not run yet) and do not compete"
         )
-    if single := sum(setting.is_single for setting in settings):
+    if single:
         warnings.append(
             f"{single} {noun}s have no two seeds that all their settings share: choosing {names}"
             " takes at least 2, the same for every setting, so the best run is shown, which"

@@ -4,6 +4,7 @@ Few seeds estimate a variance poorly; many configurations show which variances a
 is fitted by the moments of log s^2 (Smyth 2004, the limma method).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,8 +20,11 @@ _PAIRS_OF: Final = 200
 """Runs of a group up to which every pair is compared."""
 _FEWEST_FOR_A_PRIOR = 3
 _ROUNDING: Final = 1e-12
-CRASH_SD: Final = 6.0
-"""Runs this many pooled robust sd below the median of their shape are left out."""
+FAR: Final = 0.01
+"""Share of configurations in which chance alone puts a run too far from the others."""
+FAR_IN_TESTS: Final = 0.001
+"""The same where the best of many is tested; by `FAR` noisy shapes would pass in 7 to 9 %."""
+_FEWEST_NEARER: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def moderate(groups: Sequence[FloatArray]) -> Moderated:
     """Return s~_i^2 = (d0 s0^2 + d_i s_i^2) / (d0 + d_i) with d0 + d_i degrees of freedom.
 
     The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
-    known. With fewer than three configurations of two runs each there is no prior (d0 = 0). Runs
+    known. With fewer than three configurations of two runs each there is no prior (d0 = 0), and a
+    configuration without a variance gets the pooled one. Runs
     that agree exactly (copies, a metric that counts few examples) show no variance that could be
     believed: such a configuration gets the variance of the others.
     """
@@ -82,7 +87,9 @@ def moderate_variances(variance: FloatArray, df: FloatArray) -> Moderated:
         return Moderated(blank, df, None, None)
     variance = np.where(known, np.maximum(variance, 1e-5 * np.median(variance[known])), np.nan)
     if known.sum() < _FEWEST_FOR_A_PRIOR:
-        return Moderated(np.sqrt(variance), df, None, None)
+        pooled = df[known] @ variance[known] / df.sum()
+        filled, of_all = np.where(known, variance, pooled), np.where(known, df, df.sum())
+        return Moderated(np.sqrt(filled), of_all, None, None)
     prior_variance, prior_df = _fit_prior(variance[known], df[known])
     if np.isinf(prior_df):
         moderated = np.full(len(df), prior_variance)
@@ -97,18 +104,48 @@ def moderate_variances(variance: FloatArray, df: FloatArray) -> Moderated:
     )
 
 
-def screen_crashes(groups: list[FloatArray]) -> list[Mask]:
-    """Return for each configuration which runs lie over `CRASH_SD` seed sd below its median.
+def outliers(values: FloatArray, far: float = FAR) -> Mask:
+    """Return which runs of one configuration lie too far from its others, on either side.
 
-    Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
-    difference of two runs of one configuration. Configurations of one or two runs are left alone.
+    From the median outwards each run of the outer half is held against all nearer ones by a t test,
+    which chance passes in about a share ``far`` of configurations. By a scale that noisy and quiet
+    ones have in common, honest runs of the noisy ones would be left out; on one side alone that
+    would favour their configuration. Two runs give no scale, so it takes four.
     """
-    pairs = pair_differences(groups)
-    sd = float(np.median(pairs)) / PAIR_SCALE if pairs.size else 0.0
-    return [
-        (group < np.median(group) - CRASH_SD * sd) & (group.size >= 3 and sd > 0)
-        for group in groups
-    ]
+    astray = np.zeros(values.size, dtype=bool)
+    if values.size <= _FEWEST_NEARER:
+        return astray
+    order = np.argsort(np.abs(values - np.median(values)), kind="stable")
+    for number in range(max(values.size // 2 + 1, _FEWEST_NEARER), values.size):
+        nearer = values[order[:number]]
+        reach = float(special.stdtrit(number - 1, 1 - far / values.size / 2))
+        reach *= float(nearer.std(ddof=1)) * math.sqrt(1 + 1 / number)
+        if abs(values[order[number]] - nearer.mean()) > reach and not agree(nearer):
+            astray[order[number:]] = True
+            break
+    return astray
+
+
+def satterthwaite(variances: Sequence[float], df: Sequence[float]) -> float:
+    """Return the degrees of freedom of a sum of independent variances."""
+    parts = zip(variances, df, strict=True)
+    return sum(variances) ** 2 / sum(variance**2 / each for variance, each in parts)
+
+
+def error_of_difference(
+    variances: Sequence[float], df: Sequence[float], usual: float = 0.0
+) -> tuple[float, float]:
+    """Return the standard error of a candidate's mean less the baseline's, and its degrees of
+    freedom; NaN without a measured spread.
+
+    They are no more than with the ``usual`` variance of candidates: the one of many that passes has
+    often too small a variance by chance, which would lend it the baseline's degrees of freedom.
+    """
+    candidate, base = variances
+    if not candidate + base > 0 or min(df) < 1:
+        return math.nan, math.nan
+    pairs = (variances, (max(candidate, usual), base))
+    return math.sqrt(candidate + base), min(satterthwaite(pair, df) for pair in pairs)
 
 
 def _fit_prior(variance: FloatArray, df: FloatArray) -> tuple[float, float]:

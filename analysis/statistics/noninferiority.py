@@ -7,6 +7,8 @@ from typing import Final
 
 from scipy import special
 
+from analysis.statistics.moderated import satterthwaite
+
 MOST_SEEDS: Final = 200
 MAX_SEEDS: Final = 50
 """Most seeds of one shape that an answer asks for."""
@@ -27,9 +29,14 @@ def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | Non
 
 
 def power(
-    margin: float, n: int, candidates: int, alpha: float, sds: tuple[float, float] = (1.0, 1.0)
+    margin: float,
+    n: int,
+    candidates: int,
+    alpha: float,
+    sds: tuple[float, float] = (1.0, 1.0),
+    kept: float = 1.0,
 ) -> float:
-    """Return the probability to establish a candidate that equals the baseline, n seeds each.
+    """Return the probability to establish a candidate of n seeds that equals the baseline.
 
     The lean question's test: t with Satterthwaite's degrees of freedom, at Holm's first level (the
     other candidates are taken to be hopeless); under exact equality its statistic is a non-central
@@ -39,14 +46,17 @@ def power(
         margin: how much worse still counts as equal.
         candidates, alpha: how many were tried, at which family-wise error rate.
         sds: seed standard deviations of the two, in the unit of the margin.
+        kept: share of the baseline's seeds that are not lost.
     """
-    variance, base_variance = (sd * sd / n for sd in sds)
-    total = variance + base_variance
-    df = (n - 1) * total**2 / (variance**2 + base_variance**2)
+    seeds = (n, math.floor(n * kept + 1e-9))
+    if min(seeds) < 2:
+        return 0.0
+    variances = [sd * sd / size for sd, size in zip(sds, seeds, strict=True)]
+    total, df = sum(variances), satterthwaite(variances, [size - 1 for size in seeds])
     critical = special.stdtrit(df, 1 - alpha / candidates)
     missed = float(special.nctdtr(df, margin / math.sqrt(total), critical))
     # No number where next to nothing is missed: the margin is over 30 standard errors.
-    return 1.0 if math.isnan(missed) and n > 1 else 1 - missed
+    return 1.0 if math.isnan(missed) else 1 - missed
 
 
 def seeds_for(
@@ -56,6 +66,7 @@ def seeds_for(
     target: float,
     sds: tuple[float, float] = (1.0, 1.0),
     most: int = MOST_SEEDS,
+    kept: float = 1.0,
 ) -> int | None:
     """Return the fewest seeds with which ``power`` reaches ``target``; None if over ``most``.
 
@@ -63,7 +74,7 @@ def seeds_for(
     """
 
     def reaches(n: int) -> bool:
-        return power(margin, n, candidates, alpha, sds) >= target
+        return power(margin, n, candidates, alpha, sds, kept) >= target
 
     seeds = range(2, most + 1)
     return next(iter(seeds[bisect_left(seeds, True, key=reaches) :]), None)

@@ -118,8 +118,9 @@ def percent_text(share: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """Return a small share with one digit, or as a bound: 0.4%, 0.1%."""
-    return percent_text(max(float(f"{share:.1g}"), 0.001))
+    """Return a small share with one digit, rounded up as it stands after "at most": 0.4%, 0.1%."""
+    size = 10.0 ** math.floor(math.log10(max(share, 0.001)))
+    return percent_text(float(f"{math.ceil(max(share, 0.001) / size - 1e-9) * size:.1g}"))
 
 
 def sentence(text: str) -> str:

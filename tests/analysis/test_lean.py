@@ -11,7 +11,7 @@ from scipy import stats
 
 from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.result import LeanResult, LeanSettings
-from analysis.questions.lean.text import lean_table
+from analysis.questions.lean.text import lean_sentences, lean_table
 from analysis.runs.scale import metric_span
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.bounds import ANYWHERE, clipped
@@ -19,6 +19,7 @@ from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
 from analysis.statistics.noninferiority import confirming_seeds, power, seeds_for
 from analysis.statistics.values import Interval
+from analysis.text.numbers import share_text
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from benchmarks.table_fits import fit_lean as fit
 from benchmarks.table_fits import fit_pareto
@@ -458,3 +459,55 @@ def test_a_metric_in_percent_or_below_0_has_no_range(goal):
     assert run_shapes(percent, margin=1.5, goal=goal).decides
     below = shapes({"mid": -3.0, "base": -3.1}, 0.1, 4)
     assert run_shapes(below, margin=4, goal=goal).decides
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.00131, "0.2%"), (0.0001, "0.1%"), (0.05, "5%"), (0.021, "3%")]
+)
+def test_what_stands_after_at_most_is_rounded_up(share: float, text: str) -> None:
+    assert share_text(share) == text
+
+
+def test_a_shape_with_one_run_says_how_many_seeds_by_the_noise_of_the_others() -> None:
+    frame = shapes({"lone": 0.9, "far": 0.6, "base": 0.9}, 0.004, 5)
+    frame = frame[(frame["shape"] != "lone") | (frame["seed"] == 0)]
+    result = run_shapes(frame)
+    row = result.table[0]
+    assert (row.n, row.p_raw, row.outcome) == (1, None, "undecided")
+    assert row.seeds_needed is not None
+    assert row.seeds_needed <= 5
+    assert "widen the margin" not in examples.sentence(result)
+    assert [(runs.at["shape"], runs.seeds) for runs in result.missing] == [
+        ("lone", row.seeds_needed - 1)
+    ]
+
+
+def test_the_seeds_of_the_baseline_count_as_well() -> None:
+    frame = shapes({"near": 0.88, "base": 0.9}, 0.01, 9)
+    frame = frame[(frame["shape"] != "base") | (frame["seed"] % 3 == 0)]
+    result = run_shapes(frame)
+    assert result.verdict == "undecided"
+    assert "With 9 seeds" not in examples.sentence(result)
+    assert "there are 3 to 9." in examples.sentence(result)
+    assert "more than 50" not in examples.sentence(result)
+    assert power(2.0, 10, 1, 0.025, kept=0.4) < power(2.0, 10, 1, 0.025) - 0.05
+
+
+def test_what_is_left_out_stands_in_the_second_sentence() -> None:
+    frame = shapes({"lean": 0.9, "base": 0.9}, 0.003, 8)
+    frame.loc[frame.index[2], "top1"] = 0.2
+    first, second, *_ = lean_sentences(run_shapes(frame))
+    assert "lean does as well as base" in first
+    left_out = "Left out of the means, which hold for the rest alone: "
+    assert second == f"{left_out}1 of 8 far from the others at lean."
+
+
+def test_the_choice_of_a_setting_does_not_both_favour_none_and_flatter() -> None:
+    frame = tuned({"lean": {0.1: 0.9, 0.01: 0.8}, "base": {0.1: 0.9}}, 0.003, 3)
+    frame = frame[(frame["shape"] != "lean") | (frame["seed"] == 0)]
+    said = " ".join(run_shapes(frame, nuisance=["lr"]).warnings)
+    assert "flatters it" in said
+    assert "favours none" not in said

@@ -77,11 +77,10 @@ def test_it_trains_a_fraction_and_finds_the_leanest(
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("found", "heads=4, depth=1")
     outcomes = {row["label"]: row["outcome"] for row in answer["table"]}
-    assert outcomes["heads=1, depth=1"] == "far behind"
-    # Few runs of a shape tell less than many, whenever it left the race.
-    widths = {row["n"]: row["ci"][2] - row["ci"][1] for row in answer["table"]}
-    assert sorted(widths, key=widths.__getitem__) == sorted(widths, reverse=True)
-    assert len(widths) > 1
+    assert outcomes["heads=1, depth=1"] == "left early"
+    # A single run tells whom to try first, and nothing else.
+    assert {row["n"] for row in answer["table"]} > {1}
+    assert all((row["ci"][1] is None) == (row["n"] == 1) for row in answer["table"])
     assert "heads=4, depth=2" not in outcomes
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
@@ -138,8 +137,8 @@ def test_where_all_are_worse_it_says_so(hsweep: Invoke, tmp_path: Path, home: Ho
     assert ended.exit_code == 0, ended.output
     answer = answer_of(home, "toy-quick")
     assert (answer["verdict"], answer["choice"]) == ("excluded", None)
-    assert {(row["n"], row["outcome"]) for row in answer["table"]} == {(1, "far behind")}
-    assert "of them by a single run)" in ended.stdout
+    assert {row["outcome"] for row in answer["table"]} == {"excluded"}
+    assert min(row["n"] for row in answer["table"]) > 1
 
 
 def test_part_of_the_seeds_establishes_nothing(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

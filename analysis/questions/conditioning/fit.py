@@ -88,7 +88,7 @@ def fit(
     size = size or ("num_params" if "num_params" in known else None)
     extra = [name for name in (PREDICTION, size, CAPPED, EMBED_DIM) if name in known]
     numbers = dict.fromkeys([CONDITION, *(name for name in extra if name and name not in config)])
-    shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers), screens=False)
+    shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers), far=0.0)
     warnings = list(shapes_of_runs.warnings)
     masks = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]
     probed_shapes = [shape.some(mask) for shape, mask in masks if mask.any()]

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from analysis.runs.grouped import Shape
-from analysis.statistics.moderated import Moderated, moderate
+from analysis.statistics.moderated import Moderated, moderate, satterthwaite
 from analysis.statistics.values import FloatArray, IntArray, Interval, Mask
 
 LOST: Final = ("", "no full-budget run", "stopped early", "fewer than two seeds in common")
@@ -166,5 +166,5 @@ class Quality:
             return Contrast(estimate, math.nan, math.nan)
         sd, df = self.moderated.sd[members], self.moderated.df[members]
         parts = weight[members] ** 2 * sd**2 / self.size[members]
-        variance, below = float(parts.sum()), float((parts**2 / df).sum())
-        return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
+        below = satterthwaite(parts.tolist(), df.tolist()) if parts.any() else 1.0
+        return Contrast(estimate, math.sqrt(parts.sum()), below)

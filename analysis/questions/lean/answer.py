@@ -56,7 +56,6 @@ def _so_far(result: LeanResult, seeds_planned: int) -> LeanResult:
     words: dict[RowOutcome, RowOutcome] = {
         "established": "ahead so far",
         "excluded": "behind so far",
-        "far behind": "behind so far",
     }
     verdicts: dict[LeanVerdict, LeanVerdict] = {"found": "ahead so far", "excluded": "undecided"}
     return replace(
@@ -107,10 +106,7 @@ def _with_standing(
     standing = next((each for shape, each in standings.items() if shape.has(row.config)), None)
     if standing is None:
         return replace(row, outcome="undecided", seeds_needed=None)
-    outcome: RowOutcome = standing.outcome
-    if outcome in ("excluded", "left early") and standing.seeds == 1:
-        outcome = "far behind"
-    row = replace(row, outcome=outcome, seeds_needed=None)
+    row = replace(row, outcome=standing.outcome, seeds_needed=None)
     if not standing.se > 0:
         return row
     quantile = special.stdtrit(standing.df, (1 + result.settings.confidence) / 2)
@@ -136,9 +132,7 @@ def with_training(
     """
     if not result.decides:
         return result
-    # A single run does not say how a shape goes on, and counts where all rests on it.
-    worse = ("excluded",) if result.verdict == "found" else ("excluded", "far behind")
-    rows = [row for row in result.table if row.outcome in worse or row.label == result.choice]
+    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
     rest = [row for row in result.table if row not in rows]
     quantities = [
         _quantity(result, row, ladder, course, decides=course <= len(rows))
@@ -193,7 +187,7 @@ def _verdict_text(result: LeanResult) -> str:
     """Return what the runs of one budget say: which shapes are as good, and how the others did."""
     if result.reason and not result.decides:
         return result.reason
-    words = {"established": "as good", "excluded": "worse by more", "far behind": "far behind"}
+    words = {"established": "as good", "excluded": "worse by more"}
     groups: dict[str, list[str]] = {word: [] for word in (*words.values(), "undecided")}
     for row in result.table:
         gain = gain_text(Interval(row.diff, math.nan, math.nan), is_share=result.is_share)

@@ -22,6 +22,7 @@ from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import AT_LEAST_0, SHARE, clipped, difference_span
+from analysis.statistics.moderated import FAR_IN_TESTS, error_of_difference
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, describe
@@ -44,6 +45,7 @@ class _Shapes:
         sign: 1 where higher is better, else -1.
         worst: the largest value of a metric that is minimised and at least 0; None of others.
         sd, df: the seed sd of every shape, and its degrees of freedom; NaN without.
+        usual: variance of the mean of the candidate in the middle.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class _Shapes:
         self.settings = settings
         self.stopped = [shape for shape in shapes.stopped if self.is_cheaper(shape)]
         self.sd, self.df = _seed_sds(self.comparable)
+        cheaper = (k for k, shape in enumerate(self.comparable) if self.is_cheaper(shape))
+        self.usual = float(np.median([self.variance_of_mean(k) for k in cheaper] or [0.0]))
         values = np.concatenate([shape.values for shape in self.comparable])
         span = metric_span(values, shapes.goal, None)
         self.is_share, self.span = span == SHARE, difference_span(span)
@@ -90,10 +94,8 @@ class _Shapes:
         reach = math.nan
         is_measured = math.isfinite(self.spread(k) + self.spread(self.at))
         if is_measured and min(shape.values.size, base.values.size) > 1:
-            variance, base_variance = self.variance_of_mean(k), self.variance_of_mean(self.at)
-            total = variance + base_variance
-            se = math.sqrt(total)
-            df = float(total**2 / (variance**2 / self.df[k] + base_variance**2 / self.df[self.at]))
+            variances = [self.variance_of_mean(each) for each in (k, self.at)]
+            se, df = error_of_difference(variances, [*self.df[[k, self.at]]], self.usual)
             t = (diff + margin) / se
             p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
             reach = se * float(special.stdtrit(df, (1 + self.settings.confidence) / 2))
@@ -113,14 +115,15 @@ def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
     """Return the seed sd of every shape with its degrees of freedom.
 
     A shape whose seeds agree exactly (a metric that counts few examples) gets the pooled sd of the
-    other shapes: agreement does not show that its seeds never differ.
+    other shapes: agreement does not show that its seeds never differ. So does one with a single
+    run, which is not tested by it: it tells how many seeds a test would take.
     """
     variance, df = np.array([shape.seed_variance for shape in shapes]).T
     known = variance > 0
     if not known.any():
         return np.full(len(shapes), np.nan), df
     usual = float(df[known] @ variance[known] / df[known].sum())
-    return np.sqrt(np.where(known, variance, np.where(df > 0, usual, np.nan))), df
+    return np.sqrt(np.where(known, variance, usual)), df
 
 
 def fit(
@@ -150,7 +153,7 @@ def fit(
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
-    candidates = grouped(runs, config, nuisance, goal=goal, costs=costs)
+    candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, far=FAR_IN_TESTS)
     shapes = _Shapes(candidates, baseline, margin, settings)
     if problem := _margin_problem(shapes, runs.frame):
         raise UserError(problem)
@@ -184,7 +187,7 @@ def fit(
         goal=goal,
         costs=tuple(costs),
         settings=settings,
-        warnings=(*candidates.warnings, *_warnings(rows, choice, settings)),
+        warnings=(*candidates.warnings, *_warnings(rows, settings)),
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
@@ -327,7 +330,7 @@ def _p_above_zero(gains: FloatArray) -> float:
     return float(special.stdtr(gains.size - 1, -gains.mean() / (spread / math.sqrt(gains.size))))
 
 
-def _warnings(rows: Sequence[LeanRow], choice: LeanRow | None, settings: LeanSettings) -> list[str]:
+def _warnings(rows: Sequence[LeanRow], settings: LeanSettings) -> list[str]:
     warnings = []
     if len(rows) > (tested := sum(row.p_raw is not None for row in rows)) > 0:
         warnings.append(
@@ -338,11 +341,6 @@ def _warnings(rows: Sequence[LeanRow], choice: LeanRow | None, settings: LeanSet
         warnings.append(
             f"seeds were added after an earlier look at the answer, so the family-wise"
             f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
-        )
-    if choice is not None and choice.crash_share > 0:
-        warnings.append(
-            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
-            " out of its mean: it is as good only where it trains"
         )
     return warnings
 

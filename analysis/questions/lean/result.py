@@ -20,7 +20,7 @@ from hsweep.design.question import ALPHA, Goal, Missing
 LeanVerdict = Literal[
     "found", "excluded", "ahead so far", "undecided", "untrained", "no_candidates", "unsupported"
 ]
-RowOutcome = Outcome | Literal["far behind", "ahead so far", "behind so far"]
+RowOutcome = Outcome | Literal["ahead so far", "behind so far"]
 RACING: Final = "the race of the shapes has not ended"
 """Why a study that is not at its end has no verdict."""
 
@@ -66,7 +66,8 @@ class LeanRow(ShapeRow):
     """One configuration cheaper than the baseline, tested for being no worse than the margin.
 
     Attributes:
-        sd: seed standard deviation; that of the other shapes where its own seeds agree exactly.
+        sd: seed standard deviation; that of the other shapes where its own seeds agree exactly, or
+            it has a single run.
         diff: how much better than the baseline it is (positive is better, whatever the goal).
         df: Satterthwaite degrees of freedom; None without a variance.
         p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
@@ -75,9 +76,8 @@ class LeanRow(ShapeRow):
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
             more (p_worse <= alpha), or undecided; in a race also where else the shape has come to
-            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks, and
-            far behind where that was by a single run; ahead or behind so far while runs of the
-            study have not ended.
+            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks; ahead
+            or behind so far while runs of the study have not ended.
         seeds_needed: seeds of an undecided candidate and of the baseline that would establish it
             with the power of the settings if the two were equal; None if over 50, or without a
             variance.

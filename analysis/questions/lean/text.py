@@ -17,6 +17,7 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.pareto.text import pareto_table
+from analysis.runs.losses import losses_named
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import MAX_SEEDS, confirming_seeds
 from analysis.text.numbers import (
@@ -60,7 +61,6 @@ _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
 OUTCOMES: Final[dict[RowOutcome, str]] = {
     "established": "yes",
     "excluded": "no, worse by more",
-    "far behind": "far behind, one run",
     "undecided": "undecided",
     "left early": "unlikely, left the race",
     "not raced": "not raced further",
@@ -86,7 +86,7 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
     """Return the answer and then its qualifications, a sentence each."""
     if isinstance(result, LeanGroups):
         return _groups_sentences(result)
-    sentences = [_headline(result)]
+    sentences = [_headline(result), _left_out(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
         looks = " and every look of the race" if result.film else ""
@@ -110,9 +110,6 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
             else at_fixed_rate(result.fixed_rate, "All runs had"),
             sentence(result.doubt),
             _settings_at_edge(result),
-            f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
-            if (lost := result.baseline_lost).total
-            else "",
             sensitivity_sentence(result.sensitivity, result.missing),
         ]
     return [text.strip() for text in sentences if text.strip()]
@@ -137,6 +134,14 @@ def _headline(result: LeanResult) -> str:
     return _excluded(result) if result.verdict == "excluded" else _undecided(result)
 
 
+def _left_out(result: LeanResult) -> str:
+    """Return which runs are in no mean, in a sentence; empty where all are."""
+    lost = [(result.baseline_label, result.baseline_lost)]
+    lost += [(row.label, row.lost) for row in result.table]
+    named = losses_named(lost) if result.table else ""
+    return f"Left out of the means, which hold for the rest alone: {named}." if named else ""
+
+
 def _savings(row: LeanRow) -> str:
     saved = [
         f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
@@ -150,11 +155,9 @@ def _savings(row: LeanRow) -> str:
 def _excluded(result: LeanResult) -> str:
     worst = p_text(max(row.p_worse or 0.0 for row in result.table))
     tried = "The cheaper shape" if len(result.table) == 1 else f"Each of the {_cheaper(result)}"
-    single = sum(row.outcome == "far behind" for row in result.table)
-    by_one = f"; {single} of them by a single run" if single else ""
     return (
         f"{tried} tried is more than {_size(result)} worse in {result.metric} than the baseline "
-        f"{result.baseline_label} (largest Holm {worst}{by_one})."
+        f"{result.baseline_label} (largest Holm {worst})."
     )
 
 
@@ -166,7 +169,6 @@ def _undecided(result: LeanResult) -> str:
     parts = []
     for number, what in (
         (worse, "worse by more"),
-        (counts["far behind"], "far behind by a single run"),
         (counts["left early"], "unlikely to be established and left the race"),
         (len(result.undecided) if worse or result.stopped else 0, "undecided"),
         (len(result.stopped), "not compared, being stopped early"),
@@ -187,20 +189,22 @@ def _seeds_to_settle(result: LeanResult) -> str:
     """Return in words how many seeds would settle undecided candidates; empty without any."""
     if not result.undecided:
         return ""
-    power, have = percent_text(result.settings.power), [row.n for row in result.undecided]
+    power = percent_text(result.settings.power)
+    have = sorted([*(row.n for row in result.undecided), result.baseline_n])
     known = sorted(row.seeds_needed for row in result.undecided if row.seeds_needed is not None)
-    uncounted = len(have) - len(known)
+    uncounted = len(result.undecided) - len(known)
     task = f"To establish an equally good shape with a chance of {power}"
     if not known:
         return f"{task} would take more than {MAX_SEEDS} seeds of each: widen the margin."
-    if not uncounted and known[-1] <= min(have):
+    if not uncounted and known[-1] <= have[0]:
         return (
-            f"With {max(have)} seeds an equally good shape is established with a chance of at "
+            f"With {have[0]} seeds an equally good shape is established with a chance of at "
             f"least {power}, so what is undecided is more likely worse by about the margin."
         )
     span = f"{known[0]} to {known[-1]}" if known[0] < known[-1] else str(known[0])
     rest = f" ({uncounted} of them more than {MAX_SEEDS})" if uncounted else ""
-    return f"{task} takes {span} seeds of each{rest}; there are {max(have)}."
+    few = f"{have[0]} to " * (have[0] < have[-1])
+    return f"{task} takes {span} seeds of each{rest}; there are {few}{have[-1]}."
 
 
 def _size(result: LeanResult) -> str:

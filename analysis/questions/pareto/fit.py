@@ -211,7 +211,6 @@ def _cost_draws(
     """
     cost_draws = cost[None]
     known: list[str] = []
-    unknown: list[str] = []
     for column, name in enumerate(shapes.costs):
         groups = [shape.numbers[name] for shape in shapes.comparable]
         if not any(np.ptp(group) > 0 for group in groups):
@@ -220,7 +219,6 @@ def _cost_draws(
         is_positive = all((group > 0).all() for group in groups)
         spread = moderate([np.log(group) for group in groups] if is_positive else groups)
         if not np.isfinite(spread.sd).all():
-            unknown.append(name)
             continue
         if not known:
             cost_draws = np.repeat(cost_draws, draws, axis=0)
@@ -228,15 +226,8 @@ def _cost_draws(
         mean_cost = cost[:, column]
         drawn = _draw(mean_cost * (not is_positive), size, spread, draws, rng)
         cost_draws[:, :, column] = mean_cost * np.exp(drawn) if is_positive else drawn
-    notes = []
-    if known:
-        notes.append(f"costs that vary between seeds are drawn too: {', '.join(known)}")
-    if unknown:
-        notes.append(
-            f"costs that vary between seeds, by how much is not known (single runs), so their "
-            f"means are taken as exact: {', '.join(unknown)}"
-        )
-    return cost_draws, notes
+    named = ", ".join(known)
+    return cost_draws, [f"costs that vary between seeds are drawn too: {named}"] if known else []
 
 
 def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:

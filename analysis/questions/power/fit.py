@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, geometric_mean
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -207,12 +207,14 @@ def plan_lean(
     Raises:
         UserError: no candidate.
     """
-    sd = None
+    sd, kept = None, 1.0
     source = "nothing has been run yet: several ratios of margin to seed sd are shown"
     if study_result is not None:
         candidates = max(candidates, len(study_result.table))
         alpha = study_result.settings.level
-        sd = study_result.sd
+        sd, lost = study_result.sd, study_result.baseline_lost
+        # What the baseline has lost it will lose again: a plan counts the seeds that are left.
+        kept -= lost.total / max(1, lost.started)
         if sd is not None:
             source = f"the baseline's seed sd, {study_result.baseline_n} runs"
     if candidates < 1:
@@ -220,6 +222,7 @@ def plan_lean(
     ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
     seed_counts = sorted({*_LEAN_SEEDS, seeds})
     narrower = _inflation(choice.crossed, seeds) ** -0.5
+    test: dict[str, Any] = {"candidates": candidates, "alpha": alpha, "kept": kept}
     return LeanPowerResult(
         margin=margin,
         sd=sd,
@@ -227,10 +230,10 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {n: power(ratio * narrower, n, candidates, alpha) for n in seed_counts if n > 1}
+            ratio: {n: power(ratio * narrower, n, **test) for n in seed_counts if n > 1}
             for ratio in ratios
         },
-        enough={ratio: seeds_for(ratio * narrower, candidates, alpha, target) for ratio in ratios},
+        enough={ratio: seeds_for(ratio * narrower, target=target, **test) for ratio in ratios},
         target=target,
         source=source,
         choice=choice,

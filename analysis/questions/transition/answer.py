@@ -129,9 +129,9 @@ class _Reading:
         members: list[int] = []
         # Draws by a noise that nobody has measured would look like knowledge of the place.
         if not gap:
-            places = self.judge.places(resampled_cells(cells, settings.B, rng))
+            stars = self.judge.places(resampled_cells(cells, settings.B, rng))
             shares, smallest = (
-                np.bincount(place, minlength=len(heads)) / settings.B for place in places
+                np.bincount(star, minlength=len(heads)) / settings.B for star in stars
             )
             # Beside h*, what is about as good.
             members = sorted({*smallest_set(shares, SET_MASS), *smallest_set(smallest, SET_MASS)})
