@@ -106,7 +106,10 @@ def test_runs_that_early_stopping_ended_do_not_settle_an_answer(
 ) -> None:
     frame = pd.read_csv(table)
     stopped = (frame["seed"] == 0) & (frame["budget"] == 150)
-    frame[~stopped].to_csv(tmp_path / "stopped.csv", index=False)
+    last = frame.loc[~stopped & (frame["seed"] == 0), "budget"].max()
+    ended = (frame["seed"] == 0) & (frame["budget"] == last)
+    ends = frame.assign(end=np.where(ended, "pruned", "done"))
+    ends[~stopped].to_csv(tmp_path / "stopped.csv", index=False)
     result = analyze(tmp_path / "stopped.csv", "--budget-column", "budget")
     assert result["sensitivity"]["verdict"] == "unknown"
     assert "stopped early" in result["sensitivity"]["reason"]
