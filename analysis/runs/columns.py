@@ -118,6 +118,22 @@ def rows_by_values(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Key
     return list(zip(keys, np.split(order, starts[1:]), strict=True))
 
 
+def moving_together(frame: pd.DataFrame) -> list[list[str]]:
+    """Return the groups of columns of which each value of one stands with one value of the others.
+
+    Where no value comes back, as of rates drawn at random, they have to rise or fall together.
+    """
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name in map(str, frame):
+        codes, values = pd.factorize(frame[name].astype(str))
+        if len(values) == len(frame) and pd.api.types.is_numeric_dtype(frame[name]):
+            ranks = frame[name].rank()
+            codes = np.asarray(ranks if ranks.iloc[0] <= ranks.iloc[-1] else -ranks, np.int64)
+        if len(values) > 1:
+            groups.setdefault(tuple(codes.tolist()), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
 def in_order(value: AxisValue) -> tuple[bool, float, str]:
     """Return a key that sorts numbers before names."""
     is_name = isinstance(value, str)

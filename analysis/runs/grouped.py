@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
-from analysis.runs.columns import Key, rows_by_values
+from analysis.runs.columns import Key, moving_together, rows_by_values
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL, SHORT
@@ -22,11 +23,14 @@ from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import FAR, outliers, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
+from hsweep.design.labels import listed
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
+UNEVEN: Final = 2.0
+"""Ratio of costs from which runs hardly belong to one shape."""
 _ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS, SHORT})
 
 
@@ -265,10 +269,28 @@ def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
         warnings.append(f"some means are those of the runs that were left: {named}")
+    warnings += [
+        f"{listed(names)} move together, so that what is said of one may be due to another"
+        for names in moving_together(pd.DataFrame([shape.config for shape in shapes]))
+    ]
+    for cost, (ratio, label) in _uneven_costs(usable).items():
+        warnings.append(f"{cost} differs {ratio:.3g}fold between the runs of {label}: is it one?")
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:
         warnings.append(f"{noun}s hold between {min(sizes)} and {max(sizes)} runs")
     return warnings
+
+
+def _uneven_costs(shapes: Sequence[Shape]) -> dict[str, tuple[float, str]]:
+    """Return the costs that differ by `UNEVEN` and more between runs of one shape, with the largest
+    ratio and its shape."""
+    found: dict[str, tuple[float, str]] = {}
+    for shape in shapes:
+        for cost in shape.costs:
+            low, high = (float(end(shape.numbers[cost])) for end in (np.min, np.max))
+            if low > 0 and high / low >= max(UNEVEN, found.get(cost, (0.0, ""))[0]):
+                found[cost] = high / low, shape.label
+    return found
 
 
 def _need_full_runs(shapes: Grouped) -> None:

@@ -368,6 +368,38 @@ def test_a_column_of_the_table_keeps_its_meaning(name: str, budget: str | None) 
     pd.testing.assert_frame_equal(rows.runs, plain.runs)
 
 
+@pytest.mark.parametrize("kind", ["transition", "pareto", "lean", "effects"])
+def test_axes_that_move_together_are_named(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"heads": heads, "width": 64 * heads, "depth": depth, "seed": seed, "num_params": heads}
+        for heads in (1, 2, 4, 8)
+        for depth in (1, 2)
+        for seed in range(3)
+    ]
+    frame = pd.DataFrame(rows)
+    frame["nmse"] = 0.1 / frame["heads"] * rng.lognormal(0, 0.1, len(frame))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = {
+        "transition": "--x heads --by depth",
+        "lean": "--margin 0.1 --baseline heads=8,width=512,depth=2",
+    }.get(kind, "")
+    found = answer(tmp_path / "t.csv", kind, f"--metric nmse {options}")
+    said = " ".join([*found["qualifications"], *found["warnings"]]).lower()
+    assert "width moves with heads" in said or "heads and width move together" in said
+
+
+def test_a_cost_that_differs_within_a_shape_is_named(tmp_path: Path) -> None:
+    frame = crossed("width", (64, 128), "recurring").assign(num_params=lambda runs: runs["heads"])
+    frame.loc[frame["heads"].eq(4) & frame["seed"].eq(1), "num_params"] *= 3
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found = answer(tmp_path / "t.csv", "pareto", "--metric top1 --config heads --config width")
+    assert (
+        "num_params differs 3fold between the runs of heads=4, width=128: is it one?"
+        in (found["warnings"])
+    )
+
+
 def test_rows_that_are_copies_count_once(tmp_path: Path) -> None:
     frame = crossed("width", (64, 128), "recurring")
     once, _ = Runs(frame, "top1").rows(["heads", "width"])

@@ -13,6 +13,7 @@ from analysis.questions.shapes import (
     EVAL_SIZE,
     NUISANCE,
     axes_within_cells,
+    axis_columns,
     columns_text,
     table_goal,
     with_options,
@@ -29,13 +30,14 @@ from analysis.questions.transition.text import (
     transition_tables,
 )
 from analysis.questions.transition.training import with_training
+from analysis.runs.columns import moving_together
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
 from analysis.text.numbers import NONE, Tone, number_text, sentence
 from analysis.text.settled import sensitivity_badge
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.labels import listed
-from hsweep.design.metric_names import scale_of
+from hsweep.design.metric_names import is_cost, scale_of
 from hsweep.design.question import ALPHA
 from hsweep.errors import UserError, unknown_name
 
@@ -170,12 +172,19 @@ def _answer(
 ) -> TransitionResult:
     """Return the answer with whether it is settled; ``unnamed`` are the nuisance axes that the
     question does not name, ``cells`` and ``choices`` the arguments of `canonical` and of `fit`."""
-    note = (
-        f"the question does not name {listed(unnamed)}, which varies within the cells: every"
-        f" cell is taken at its best {' and '.join(unnamed)}"
-        if unnamed
-        else ""
-    )
+    notes = []
+    if unnamed:
+        notes.append(
+            f"the question does not name {listed(unnamed)}, which varies within the cells: every"
+            f" cell is taken at its best {' and '.join(unnamed)}"
+        )
+    x, frame = str(cells["x"]), runs.frame
+    beside = [name for name in axis_columns(frame, {runs.metric, x}) if not is_cost(name)]
+    for names in moving_together(frame[[x, *beside]]):
+        if x in names:
+            others = listed([name for name in names if name != x])
+            notes.append(f"{others} moves with {x}, so that what is said of {x} may be due to it")
+    note = "; ".join(notes)
 
     def fit_runs(runs: Runs) -> TransitionResult:
         return fit(canonical(runs, **cells), note=note, **choices)
