@@ -35,8 +35,8 @@ _OWN_ENDS: Final = ("ordinal", "seed")
 _OWN: Final = frozenset({*_OWN_ENDS, "key", "study", "stratum", "status", "attempt"})
 _MAX_NAMES: Final = 4
 _DRAWS: Final = 199
-_LEVEL: Final = 0.05
-"""So seldom do columns that split the runs at random split those of the cells as much alike."""
+_LEVEL: Final = 0.025
+"""So seldom do columns that split the runs at random pass one of the two tests of that."""
 _MOST: Final = 0.8
 _LOST: Final = 0.1
 """Share of the runs of a plan that may be lost."""
@@ -158,31 +158,25 @@ def moving_columns(
     """
     form = form_of([str(name) for name in frame.columns])
     residuals = _within(metric, cells)
-    df = len(metric) - len(np.unique(cells))
+    total, df = float(residuals @ residuals), len(metric) - len(np.unique(cells))
     found: list[tuple[float, str]] = []
     names = [name for name in map(str, frame.columns) if name not in {*roles, *form.others}]
     for name in names:
         column = numbers_if_all_are(frame[name])
-        are_numbers = pd.api.types.is_numeric_dtype(column) and column.notna().all()
         codes = _codes(column)
         if not _varies(codes, cells).any():
             continue
-        if are_numbers:
-            ranks = column.astype(np.float64).rank()
-            design = _within(np.asarray(ranks, np.float64), cells)[:, np.newaxis]
+        if pd.api.types.is_numeric_dtype(column) and column.notna().all():
+            ranks = _within(np.asarray(column.astype(np.float64).rank(), np.float64), cells)
+            used, explained = 1, float(residuals @ ranks) ** 2 / float(ranks @ ranks)
         else:
-            design = np.column_stack(
-                [_within((codes == code).astype(np.float64), cells) for code in np.unique(codes)]
-            )
-        num_used = int(np.linalg.matrix_rank(design))
-        if num_used == 0 or df - num_used < 1:
-            continue
-        fitted = design @ np.linalg.lstsq(design, residuals, rcond=None)[0]
-        explained, left = float(fitted @ fitted), float(np.sum((residuals - fitted) ** 2))
-        ratio = np.inf if left <= 0 else explained / num_used / (left / (df - num_used))
-        p = float(special.fdtrc(num_used, df - num_used, ratio))
-        if p <= _CLEAR / len(names):
-            found.append((p, name))
+            sums, counts = np.bincount(codes, residuals), np.bincount(codes)
+            used, explained = len(counts) - 1, float((sums**2 / counts).sum())
+        left = total - explained
+        if df > used and left > 0:
+            p = float(special.fdtrc(used, df - used, explained / used / (left / (df - used))))
+            if p <= _CLEAR / len(names):
+                found.append((p, name))
     return [name for _, name in sorted(found)]
 
 
@@ -204,56 +198,61 @@ def _is_crossed(values: IntArray, cells: IntArray) -> bool:
     are lost, or the cells' numbers of them are more alike or more even than chance would make them
     (permutation tests). Or most cells have several values of their own, each equally often.
     """
-    counts = _counts(values, cells)
-    varying = counts[(counts > 0).sum(axis=1) > 1]
-    least = np.where(varying > 0, varying, varying.max(initial=0)).min(axis=1)
-    is_even = (least > 1) & (least == varying.max(axis=1))
-    if len(varying) > len(counts) / 2 and is_even.mean() >= _MOST:
+    cell, value, counts = _pairs(values, cells)
+    most, least = np.zeros(cells.max() + 1), np.full(cells.max() + 1, np.inf)
+    np.maximum.at(most, cell, counts)
+    np.minimum.at(least, cell, counts)
+    several = np.bincount(cell) > 1
+    num_cells = len(np.unique(cells))
+    is_even = (least > 1) & (least == most)
+    if several.sum() > num_cells / 2 and is_even[several].mean() >= _MOST:
         return True
-    comes_back = (counts > 0).mean(axis=0) > 0.5
-    if comes_back.sum() < 2 or counts[:, comes_back].sum() < _MOST * counts.sum():
+    comes_back = np.flatnonzero(np.bincount(value) > num_cells / 2)
+    rows = np.isin(values, comes_back)
+    if len(comes_back) < 2 or rows.mean() < _MOST:
         return False
-    whole = len(counts) * counts.max(axis=0).sum()
-    if counts.sum() >= (1 - _LOST) * whole:
+    at = np.unique(cells[rows], return_inverse=True)[1]
+    kept = np.searchsorted(comes_back, values[rows])
+
+    def table(kept: IntArray) -> IntArray:
+        size = (int(at.max()) + 1, len(comes_back))
+        flat = np.bincount(at * size[1] + kept, minlength=size[0] * size[1])
+        return np.asarray(flat.reshape(size), np.int64)
+
+    found = table(kept)
+    if found.sum() >= (1 - _LOST) * len(found) * found.max(axis=0).sum():
         return True
-    return any(_is_low(measure, counts) for measure in (_disorder, _unevenness))
+    return any(
+        _is_low(lambda drawn, measure=measure: measure(table(drawn)), kept)  # type: ignore[misc]
+        for measure in (_disorder, _unevenness)
+    )
 
 
 def _describes(column: "pd.Series[Any]", cells: IntArray) -> bool:
     """Whether a column describes the cells, so that one with several of its values mixes what
     differs: most cells have a single value to the last digit, more of them than chance would give
     values to runs, and not the same one or two."""
-    counts = _counts(np.asarray(pd.factorize(column, use_na_sentinel=False)[0]), cells)
-    single = counts[(counts > 0).sum(axis=1) == 1]
-    if len(single) < _MOST * len(counts) or (single > 0).any(axis=0).sum() < 3:
+    values = np.asarray(pd.factorize(column, use_na_sentinel=False)[0], np.int64)
+    cell, value, _ = _pairs(values, cells)
+    is_single = np.bincount(cell)[cell] == 1
+    if is_single.sum() < _MOST * len(np.unique(cells)) or len(np.unique(value[is_single])) < 3:
         return False
-    return _is_low(_num_values, counts)
+    return _is_low(lambda drawn: float(len(_pairs(drawn, cells)[0])), values)
 
 
-def _counts(values: IntArray, cells: IntArray) -> IntArray:
-    """Return how often each value stands in each cell of several runs, shape [cells, values]."""
-    counts = np.zeros((int(cells.max()) + 1, int(values.max()) + 1), np.int64)
-    np.add.at(counts, (cells, values), 1)
-    return np.asarray(counts[counts.sum(axis=1) > 1], np.int64)
+def _pairs(values: IntArray, cells: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the cell and the value of each pair of them, and how many runs have both."""
+    size = int(values.max()) + 1
+    pairs, counts = np.unique(cells * size + values, return_counts=True)
+    return pairs // size, pairs % size, counts
 
 
-def _is_low(measure: Callable[[IntArray], float], counts: IntArray) -> bool:
-    """Whether a measure of the cells' counts is lower than where chance gave the values to runs."""
-    found = measure(counts)
+def _is_low(measure: Callable[[IntArray], float], values: IntArray) -> bool:
+    """Whether a measure of the runs' values is lower than where chance gave the values to runs."""
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(counts.shape[1]), counts.sum(axis=0))
-    ends = counts.sum(axis=1).cumsum()[:-1]
-    as_low = 0
-    for _ in range(_DRAWS):
-        parts = np.split(rng.permutation(labels), ends)
-        drawn = np.array([np.bincount(part, minlength=counts.shape[1]) for part in parts])
-        as_low += measure(drawn) <= found
-    return (1 + as_low) / (1 + _DRAWS) <= _LEVEL
-
-
-def _num_values(counts: IntArray) -> float:
-    """Return how many values the cells have, all told."""
-    return float((counts > 0).sum())
+    found = measure(values)
+    as_low = sum(measure(rng.permutation(values)) <= found for _ in range(_DRAWS))
+    return bool((1 + as_low) / (1 + _DRAWS) <= _LEVEL)
 
 
 def _disorder(counts: IntArray) -> float:
