@@ -208,19 +208,20 @@ def _is_crossed(values: IntArray, cells: IntArray) -> bool:
     if several.sum() > num_cells / 2 and is_even[several].mean() >= _MOST:
         return True
     comes_back = np.flatnonzero(np.bincount(value) > num_cells / 2)
-    rows = np.isin(values, comes_back)
-    if len(comes_back) < 2 or rows.mean() < _MOST:
+    is_kept = np.isin(values, comes_back)
+    if len(comes_back) < 2 or is_kept.mean() < _MOST:
         return False
-    at = np.unique(cells[rows], return_inverse=True)[1]
-    kept = np.searchsorted(comes_back, values[rows])
+    at = np.unique(cells, return_inverse=True)[1]
+    # All values that do not come back are one.
+    kept = np.where(is_kept, np.searchsorted(comes_back, values), len(comes_back))
+    size = (num_cells, int(kept.max()) + 1)
 
     def table(kept: IntArray) -> IntArray:
-        size = (int(at.max()) + 1, len(comes_back))
         flat = np.bincount(at * size[1] + kept, minlength=size[0] * size[1])
         return np.asarray(flat.reshape(size), np.int64)
 
     found = table(kept)
-    if found.sum() >= (1 - _LOST) * len(found) * found.max(axis=0).sum():
+    if found.sum() >= (1 - _LOST) * num_cells * found.max(axis=0).sum():
         return True
     return any(
         _is_low(lambda drawn, measure=measure: measure(table(drawn)), kept)  # type: ignore[misc]

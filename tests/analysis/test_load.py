@@ -51,7 +51,7 @@ def test_a_written_table_is_read_back(tmp_path, ending):
     ("name", "content", "message"),
     [
         ("none.csv", None, "does not exist"),
-        ("runs.txt", b"x", r"must end in \.parquet, \.csv or \.tsv"),
+        ("runs.xlsx", b"x", r"must end in \.parquet, \.csv, \.tsv"),
         ("bad.parquet", b"not parquet", "cannot read"),
         ("bad.csv", b"a,b\n\x00\x81", "cannot read"),
         ("empty.csv", b"", "is empty"),

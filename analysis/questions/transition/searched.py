@@ -13,9 +13,7 @@ from analysis.runs.table import Runs
 from analysis.values import number
 from hsweep.design.search import WINDOW_SEEDS
 
-_SETTLES: Final = (
-    "the search has had all its seeds there, and every cell (--search grid) may settle it"
-)
+_SETTLES: Final = "--search grid trains every cell"
 
 
 def searched_answer(

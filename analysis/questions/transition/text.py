@@ -193,8 +193,8 @@ def _search(result: TransitionResult) -> str:
         return film.text
     size, low, high = film.hidden
     return (
-        f"{film.text} Between {result.x} = {low:g} and {high:g}, where nothing was trained, a jump "
-        f"of at most {y_size(size, result.scale)} may lie."
+        f"{film.text} Between {result.x} = {low:g} and {high:g} a jump of at most"
+        f" {y_size(size, result.scale)} may lie that these runs cannot show."
     )
 
 
