@@ -123,7 +123,7 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
         is_costed = bool(costs) and by_name[costs].nunique(dropna=False).le(1).all(axis=None)
         if is_costed and fixed.any() and by_name.ngroups < len(frame):
             return [name]
-    return [name for name in shape if name in frame]
+    return shape
 
 
 def cost_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def _check_costs(options: Mapping[str, Any], axes: Collection[str]) -> None:
 def axis_columns(frame: pd.DataFrame, other: Collection[object]) -> list[str]:
     """Return the columns, except ``other``, that vary and were chosen by the table's form, or look
     chosen rather than measured."""
-    form = form_of([str(name) for name in frame.columns])
+    form = form_of(frame.columns)
     varying = [str(name) for name in frame if name not in other and frame[name].nunique() > 1]
     return [name for name in varying if name in form.chosen] or [
         name for name in varying if name not in form.others and not _is_measured(frame[name])

@@ -7,7 +7,7 @@ not. No rule reads a column's name, but where the tool that wrote the table puts
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,8 +59,9 @@ class Form:
     others: frozenset[str]
 
 
-def form_of(columns: Sequence[str]) -> Form:
+def form_of(names: Iterable[object]) -> Form:
     """Return what the names of a tool's columns tell, by their prefixes."""
+    columns = [str(name) for name in names]
     if set(columns) >= _OWN:
         first, last = map(columns.index, _OWN_ENDS)
         axes = frozenset(columns[first + 1 : last])
@@ -95,7 +96,7 @@ def refuse_unnamed(
     """
     shared = pd.Series(cells).duplicated(keep=False).to_numpy(bool)
     rows, inside = frame.loc[shared], cells[shared]
-    form = form_of([str(name) for name in frame.columns])
+    form = form_of(frame.columns)
     known = None if seeds is None else pd.factorize(seeds.loc[rows.index])[0]
     unnamed: dict[str, IntArray] = {}
     for name in map(str, frame.columns):
@@ -156,7 +157,7 @@ def moving_columns(
         frame, cells, roles: as in `refuse_unnamed`.
         metric: the result of each row, finite.
     """
-    form = form_of([str(name) for name in frame.columns])
+    form = form_of(frame.columns)
     residuals = _within(metric, cells)
     total, df = float(residuals @ residuals), len(metric) - len(np.unique(cells))
     found: list[tuple[float, str]] = []
@@ -243,7 +244,7 @@ def _describes(column: "pd.Series[Any]", cells: IntArray) -> bool:
 
 def _pairs(values: IntArray, cells: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the cell and the value of each pair of them, and how many runs have both."""
-    size = int(values.max()) + 1
+    size = int(values.max(initial=0)) + 1
     pairs, counts = np.unique(cells * size + values, return_counts=True)
     return pairs // size, pairs % size, counts
 
@@ -283,11 +284,7 @@ def _numbered(cells: IntArray, values: IntArray) -> IntArray:
 
 def _varies(values: IntArray, cells: IntArray) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     """Return for each cell whether a column has several values there."""
-    low = np.full(int(cells.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    high = np.full(len(low), -1)
-    np.minimum.at(low, cells, values)
-    np.maximum.at(high, cells, values)
-    return np.asarray(low < high)
+    return np.asarray(np.bincount(_pairs(values, cells)[0]) > 1)
 
 
 def _within(values: FloatArray, cells: IntArray) -> FloatArray:

@@ -29,7 +29,7 @@ from hsweep.errors import UserError
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
-UNEVEN: Final = 2.0
+_UNEVEN: Final = 2.0
 """Ratio of costs from which runs hardly belong to one shape."""
 _ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS, SHORT})
 
@@ -282,13 +282,13 @@ def _warnings(shapes: Sequence[Shape], noun: str) -> list[str]:
 
 
 def _uneven_costs(shapes: Sequence[Shape]) -> dict[str, tuple[float, str]]:
-    """Return the costs that differ by `UNEVEN` and more between runs of one shape, with the largest
-    ratio and its shape."""
+    """Return the costs that differ by `_UNEVEN` or more between runs of one shape, each with the
+    largest ratio and its shape."""
     found: dict[str, tuple[float, str]] = {}
     for shape in shapes:
         for cost in shape.costs:
             low, high = (float(end(shape.numbers[cost])) for end in (np.min, np.max))
-            if low > 0 and high / low >= max(UNEVEN, found.get(cost, (0.0, ""))[0]):
+            if low > 0 and high / low >= max(_UNEVEN, found.get(cost, (0.0, ""))[0]):
                 found[cost] = high / low, shape.label
     return found
 

@@ -85,7 +85,7 @@ def read_statuses(
     return words.map(known)
 
 
-def name_endings(column: "pd.Series[Any]") -> bool:
+def holds_endings(column: "pd.Series[Any]") -> bool:
     """Whether a column of words holds one for how a run ended, and no more words than there are
     for that: one that says crash beside words of the user's own, too."""
     if pd.api.types.is_numeric_dtype(column):

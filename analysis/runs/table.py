@@ -23,7 +23,7 @@ from analysis.runs.columns import (
 )
 from analysis.runs.repeats import CURVE, idle_axes, repeated_runs, with_chance
 from analysis.runs.rows import RunRows
-from analysis.runs.statuses import AT_CHANCE, FULL, SHORT, name_endings, read_statuses
+from analysis.runs.statuses import AT_CHANCE, FULL, SHORT, holds_endings, read_statuses
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.labels import first_of
 from hsweep.errors import UserError
@@ -104,7 +104,7 @@ class Runs:
         """Column of the seeds; None where runs are numbered."""
         if "replicate" in self.columns:
             return self.columns["replicate"]
-        prefix = form_of([str(name) for name in self.frame]).prefix
+        prefix = form_of(self.frame).prefix
         usual = (_USUAL_REPLICATE, prefix + _USUAL_REPLICATE)
         return next((name for name in usual if name in self.frame), None)
 
@@ -126,7 +126,7 @@ class Runs:
         status, seed = self._status_column(shape), self.replicate
         why = {}
         if not set(shape) <= set(named):
-            is_chosen = set(shape) <= form_of([str(name) for name in self.frame]).chosen
+            is_chosen = set(shape) <= form_of(self.frame).chosen
             why["shape"] = "by the form of the table" if is_chosen else "by the values"
         if seed is not None and "replicate" not in self.columns:
             why["seeds"] = "by its name"
@@ -191,16 +191,17 @@ class Runs:
         ends["cell"] = at.groupby(list(keys), sort=False).ngroup() if keys else 0
         measured = {name: as_numbers(frame[name], name) for name in numbers}
         rows = RunRows(at, pd.DataFrame(measured, index=at.index), ends)
+        used = {*roles, *numbers}
         if replicate is not None:
             ends["replicate"] = replicate_words(frame[replicate])
-            self._refuse_repeated(rows, {*roles, *numbers})
+            self._refuse_repeated(frame, rows, used)
         is_full = ends["status"].isin(FULL)
         if not ("replicate" in self.columns and replicate is None):
             steps = ends.groupby(["cell", "step"], sort=False, dropna=False).ngroup()
             seeds = None if replicate is None else frame[replicate]
-            used = {*roles, *numbers}
             refuse_unnamed(frame, steps.to_numpy(), at, used, seeds)
-            warnings += self._moves(rows.some(is_full & ends["value"].notna()), used)
+            known = is_full & ends["value"].notna()
+            warnings += self._moves(frame.loc[known], rows.some(known), used)
         if replicate is None:
             self._refuse_close_budgets(rows)
             # Rows of a cell at rising budgets may be one run; what ended early is a run of its own.
@@ -239,14 +240,14 @@ class Runs:
         """Return the table without rows that equal another in all columns, where the seeds have a
         column, and a note on them; rows without seeds may agree by chance."""
         frame = self.frame.reset_index(drop=True)
-        copied = frame.duplicated()
-        if self.replicate is None or not (number := int(copied.sum())):
+        if self.replicate is None or not (copied := frame.duplicated()).any():
             return frame, []
-        return frame.loc[~copied], [f"{number} rows are copies of others and count once"]
+        note = f"{int(copied.sum())} rows are copies of others and count once"
+        return frame.loc[~copied], [note]
 
-    def _moves(self, rows: RunRows, used: set[str]) -> list[str]:
-        """Return a warning on the columns that the metric moves with inside the cells."""
-        frame = self.frame.reset_index(drop=True).loc[rows.runs.index]
+    def _moves(self, frame: pd.DataFrame, rows: RunRows, used: set[str]) -> list[str]:
+        """Return a warning on the columns of ``frame`` that the metric moves with inside the cells
+        of its ``rows``."""
         cells, value = (rows.runs[name].to_numpy() for name in ("cell", "value"))
         names = moving_columns(frame, cells, value, used)
         if not names:
@@ -256,7 +257,7 @@ class Runs:
             " was chosen for the runs and did not come out of them"
         ]
 
-    def _refuse_repeated(self, rows: RunRows, roles: set[str]) -> None:
+    def _refuse_repeated(self, frame: pd.DataFrame, rows: RunRows, roles: set[str]) -> None:
         """Refuse two rows of one run at one budget, where several are known."""
         has_budget = self.columns.get("budget_column") is not None
         same = [*_RUN, *(["reached"] if has_budget else [])]
@@ -265,7 +266,6 @@ class Runs:
             return
         names = rows.keys.assign(**{str(self.replicate): rows.runs["replicate"]})
         cells = rows.runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
-        frame = self.frame.reset_index(drop=True).loc[rows.runs.index]
         refuse_unnamed(frame, cells, names, roles)
         others = [str(name) for name in frame if name not in roles]
         apart = [name for name in others if not frame[[name]].assign(cell=cells).duplicated().any()]
@@ -341,7 +341,7 @@ class Runs:
         names = [str(name) for name in self.frame.columns if name not in others]
         # One that is called so goes before one that holds such words.
         names.sort(key=lambda name: name.lower() not in (_USUAL_STATUS, "state"))
-        holding = [name for name in names if name_endings(self.frame[name])]
+        holding = [name for name in names if holds_endings(self.frame[name])]
         return next(iter(holding), _USUAL_STATUS if _USUAL_STATUS in names else None)
 
     def _ends(
