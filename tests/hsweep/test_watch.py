@@ -159,7 +159,8 @@ def test_others_see_what_is_served_to_them_by_the_token_alone(
     try:
         server.until(lambda: "?token=" in server.stdout())
         (shown,) = re.findall(r"http://\S+:\d+/\?token=\S+(?=;)", server.stdout())
-        place, token = shown.replace(socket.gethostname(), "127.0.0.1").split("?token=")
+        place, token = shown.split("?token=")
+        place = f"http://127.0.0.1:{port}/"
         cookies = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
         def answer(

@@ -30,7 +30,7 @@ from analysis.questions.transition.text import (
     transition_tables,
 )
 from analysis.questions.transition.training import with_training
-from analysis.runs.columns import moving_together
+from analysis.runs.columns import moving_together, require
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
 from analysis.text.numbers import NONE, Tone, number_text, sentence
@@ -106,6 +106,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
         by = "seq_len"
     by, goal, nuisance = by or None, table_goal(runs, options), list(options["nuisance"])
     axes = [x, *([] if by is None else [by]), *nuisance]
+    require(frame, axes)
     cells: dict[str, Any] = {"x": x, "by": by, "goal": goal, "nuisance": nuisance}
     scale = options["scale"] or scale_of(runs.metric, goal)
     cells |= {"scale": scale, "eval_size": options["eval_size"]}
