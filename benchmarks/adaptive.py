@@ -289,7 +289,15 @@ def searched(family: str, heads: int, number: int, lengths: int = 5) -> Found:
     assert isinstance(answer, Located)
     trials = len({run for asked in played.rounds for run in asked.runs})
     place = None if None in (answer.star, study.truth) else answer.star - study.truth  # type: ignore[operator]
-    return Found(family, heads, trials, len(played.rounds), answer.verdict, place, place == 0)
+    return Found(
+        family,
+        heads,
+        trials,
+        len(played.rounds),
+        answer.verdict,
+        place,
+        study.truth in answer.places,
+    )
 
 
 def answered(study: Simulated, runs: Sequence[Run]) -> Found:

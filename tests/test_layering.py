@@ -83,7 +83,7 @@ ROOMS = (
 
 ANALYSIS_ROOMS = (
     *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.sensitivity"),
-    *("analysis.adaptive", "analysis.text"),
+    *("analysis.collapse", "analysis.adaptive", "analysis.text"),
     *("analysis.charts", "analysis.questions", "analysis.answer"),
     *("analysis.report", "analysis.terminal", "analysis.results"),
     *("analysis.ask", "analysis.result_files", "analysis.compare"),

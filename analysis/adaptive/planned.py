@@ -1,5 +1,6 @@
 """A study that asks for few of its trials: which of them the next round has."""
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,6 @@ from hsweep.record.summary import counted
 if TYPE_CHECKING:
     from hsweep.record.journal import TrialRow
 
-_SMALLEST: Final = 1e-6
-"""The error of a run without one, where the number of evaluation examples is not known."""
 _MOST_NAMED: Final = 6
 _SHARES: Final = 3 * (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """Where the transition lies in rehearsals, and how many of the shapes are worse."""
@@ -211,13 +210,11 @@ class TransitionSearch(RoundSearch[Run, Located]):
         return cells
 
     def _read(self, value: float) -> float:
-        # The floor of an error is fixed: one that followed the errors so far would change what
-        # earlier rounds have seen.
         if self._scale == "loss":
             return value
         error = 1.0 - value if self._scale == "accuracy" else value
-        floor = 0.5 / self._eval_size if self._eval_size else _SMALLEST
-        return float(np.log10(max(error, floor)))
+        floor = 0.5 / self._eval_size if self._eval_size else 0.0
+        return math.log10(max(error, floor)) if max(error, floor) > 0 else -math.inf
 
 
 class Searches:

@@ -44,8 +44,8 @@ class Thresholds:
     sd_floor: float
 
 
-_NONE: Final = 1e-12
-"""Errors up to this one count as 0."""
+_NONE: Final[dict[Scale, float]] = {"accuracy": 1e-12, "error": 0.0}
+"""Errors up to this one count as 0: those of an accuracy are rounded, others have any unit."""
 _DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.05, 0.1, 1e-3)
 _NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.005, 0.01, 1e-4)
 THRESHOLDS: Final[dict[Scale, Thresholds]] = {
@@ -93,7 +93,7 @@ def perfect_runs(values: FloatArray, scale: Scale) -> int:
     if scale == "loss":
         return 0
     errors = 1.0 - values if scale == "accuracy" else values
-    return int((errors <= _NONE).sum())
+    return int((errors <= _NONE[scale]).sum())
 
 
 def transform(
@@ -123,7 +123,7 @@ def transform(
     errors = np.maximum(1.0 - values, 0.0) if scale == "accuracy" else values
     if scale == "accuracy" and eval_size is not None:
         return np.log10(np.maximum(errors, 0.5 / eval_size)), []
-    perfect = errors <= _NONE
+    perfect = errors <= _NONE[scale]
     if not perfect.any():
         return np.log10(errors), []
     score = f"{metric} = {1 if scale == 'accuracy' else 0}"

@@ -5,9 +5,10 @@ Which setting a seed's run is taken from is decided by the other seeds (`statist
 so that a shape tried with more settings gains nothing by it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from analysis.runs.rows import RunRows
 from analysis.runs.statuses import AT_CHANCE, DROPPED, NOT_NEEDED
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.statistics.values import FloatArray
-from analysis.values import AxisValue, Config
+from analysis.values import AxisValue, Config, describe
 from hsweep.design.question import Goal
 
 
@@ -31,6 +32,8 @@ class TunedSetting:
         set_aside: further ones that do not compete, as they lack full-budget runs.
         at_edge: axes of numbers of which it is the smallest or largest value tried.
         is_single: no two seeds are common to the settings, so the best run stands for the shape.
+        lacks: a setting that it was not tried with, unlike most, and that is the best of another
+            shape; None where there is none.
     """
 
     values: Config
@@ -39,6 +42,7 @@ class TunedSetting:
     set_aside: int
     at_edge: tuple[str, ...]
     is_single: bool
+    lacks: Config | None = None
 
     @property
     def competed(self) -> bool:
@@ -82,6 +86,7 @@ def tuned_runs(
     """
     positions: list[int] = []
     tuned: dict[Key, Tuned] = {}
+    tried: dict[Key, set[Key]] = {}
     quality = (1.0 if goal == "max" else -1.0) * rows.runs[value].to_numpy(np.float64)
     size = len(config)
     for key, group in groupby(
@@ -93,7 +98,8 @@ def tuned_runs(
         positions += chosen
         at = (best or settings[0]).values[size:]
         unstarted = 0 if best is None else sum(not setting.started for setting in settings)
-        axis_values = zip(*(setting.values[size:] for setting in settings), strict=True)
+        tried[key] = {setting.values[size:] for setting in settings}
+        axis_values = zip(*tried[key], strict=True)
         summary = TunedSetting(
             values=dict(zip(nuisance, at, strict=True)),
             tried=len(settings),
@@ -107,6 +113,13 @@ def tuned_runs(
             is_single=len(competing) > 1 and fit is None,
         )
         tuned[key] = Tuned(summary, fit)
+    number = Counter(chain.from_iterable(tried.values()))
+    bests = dict.fromkeys(tuple(choice.setting.values.values()) for choice in tuned.values())
+    usual = [values for values in bests if 2 * number[values] > len(tuned)]
+    for key, choice in tuned.items():
+        if lacking := [values for values in usual if values not in tried[key]]:
+            lacks = dict(zip(nuisance, lacking[0], strict=True))
+            tuned[key] = replace(choice, setting=replace(choice.setting, lacks=lacks))
     return rows.at(sorted(positions)), tuned, _warnings(tuned, nuisance, noun)
 
 
@@ -200,6 +213,13 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], noun: str) -> li
         warnings.append(
             f"{noun}s were tried with {numbers[0]} to {numbers[-1]} settings of {names}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
+        )
+    for lacks, few in Counter(
+        describe(setting.lacks) for setting in settings if setting.lacks
+    ).items():
+        warnings.append(
+            f"{few} of {len(tuned)} {noun}s {'was' if few == 1 else 'were'} not tried at {lacks},"
+            " which is best elsewhere"
         )
     if num_scouted:
         warnings.append(

@@ -5,16 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
-from analysis.questions.transition.growth import (
+from analysis.collapse.cells import Grid, SeedNoise, cell_values, read_cells
+from analysis.collapse.growth import (
     fit_slopes,
     level_variance,
     mean_levels,
     pool_slopes,
     slopes_of,
 )
-from analysis.questions.transition.judge import Judge, locate, smallest_set, step_drops
-from analysis.questions.transition.result import TransitionSettings
+from analysis.collapse.judge import Judge, locate, smallest_set, step_drops
 from analysis.runs.scale import THRESHOLDS
 
 
@@ -22,7 +21,7 @@ def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):
     runs = tuple(tuple(np.array([v]) if np.isfinite(v) else np.zeros(0) for v in row) for row in z)
     grid = Grid(np.arange(1.0, len(z) + 1), np.array(lengths, dtype=float), runs)
     none = np.zeros(len(z))
-    noise = SeedNoise(np.full(len(z), 0.1), none, 0.1, "", none.astype(bool))
+    noise = SeedNoise(np.full(len(z), 0.1), none, 0.1, "", none.astype(bool), none + 1e6)
     return read_cells(grid, noise, None)
 
 
@@ -45,7 +44,7 @@ def test_what_is_about_as_good_as_h_star_is_placed_beside_it(step: float, star: 
     level = np.array([0.0, -0.1, -0.2, -1.0, -1.0 - step, -1.0 - step])
     z = np.repeat(level[:, None], 4, axis=1)
     limits = THRESHOLDS["error"]
-    judge = Judge(cells_of(z), TransitionSettings(n_mc=19), limits, np.random.default_rng(0))
+    judge = Judge(cells_of(z), limits, np.random.default_rng(0), 0.05, 19)
     assert judge.places(z[None]) == (star, smallest)
 
 

@@ -1,17 +1,15 @@
 """The answer of a sweep's cells: one function from cells and settings to numbers and a verdict."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from analysis.adaptive.transition import Growth, Verdict
-from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cells, resampled_cells
+from analysis.collapse.cells import Cells, Grid, Growth, SeedNoise, Verdict, read_cells
+from analysis.collapse.judge import FEWEST_FOR_BEST, NEXT_SHARE, Judge, has_stuck_runs, step_drops
 from analysis.questions.transition.coverage import Coverage, Need
-from analysis.questions.transition.judge import NEXT_SHARE, Judge, smallest_set, step_drops
 from analysis.questions.transition.result import (
-    SET_MASS,
     CellValue,
     DropStep,
     Estimate,
@@ -22,12 +20,17 @@ from analysis.questions.transition.table import RunTable
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import text_below, y_size
 from analysis.values import Number, number
+from hsweep.design.labels import listed
 from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 _FEWEST_VALUES: Final = 3
 """Head counts that tell a collapse from a decline at all."""
-_STUCK_SHARE: Final = 0.08
-"""Share of stuck runs at h >= h* from which the attainable reading leads."""
+_OF_PART: Final = (
+    *("verdict", "reason", "shown_by", "growth", "h_star", "bracket", "h_peak", "h_set", "p_h"),
+    *("drop", "excess", "p", "scatter", "survives", "later_rise", "gamma_below", "gamma_above"),
+    *("d_eff", "noise_gap"),
+)
+"""Fields of an answer that a part of the head counts gives."""
 
 
 def answer(
@@ -45,15 +48,26 @@ def answer(
     """
 
     def read(best_of: int | None) -> tuple[dict[str, Any], Need]:
-        return _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers).read()
+        reading = _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers)
+        fields, needs = reading.read()
+        # One more break makes any curve look scattered: behind it a collapse is judged alone.
+        if fields["verdict"] == "none" and (first := reading.earlier_break()):
+            cells = read_cells(grid.from_head(first), noise.from_head(first), best_of)
+            half = replace(settings, alpha=settings.alpha / 2)
+            alone, _ = _Reading(cells, table, coverage, half, layers).read()
+            if alone["verdict"] == "collapse":
+                return fields | {name: alone.get(name) for name in _OF_PART}, ""
+        return fields, needs
 
     if coverage.pruned_inside:
         return (*read(0), "")
     typical, needs = read(None)
-    if grid.fewest < 3:
+    if grid.fewest < FEWEST_FOR_BEST:
         return typical, needs, ""
     attainable, lacking = read(grid.fewest)
-    if _stuck_share(attainable, grid, settings.limits(table.scale).min_drop) < _STUCK_SHARE:
+    drop = attainable.get("drop") or 0.0
+    is_enough = drop >= settings.limits(table.scale).min_drop
+    if not (is_enough and has_stuck_runs(grid, attainable["h_star"], drop)):
         return typical, needs, ""
     place = f" at {typical['h_star']:g}" if typical["verdict"] == "collapse" else ""
     note = (
@@ -61,16 +75,6 @@ def answer(
         f" behind their cell's best; that of the median seed is {typical['verdict']}{place}"
     )
     return attainable, lacking, note
-
-
-def _stuck_share(fields: dict[str, Any], grid: Grid, min_drop: float) -> float:
-    """Return the share of runs at h >= h* that lie over half the drop above their cell's best."""
-    star, drop = fields.get("h_star"), fields.get("drop")
-    if star is None or drop is None or drop < min_drop:
-        return 0.0
-    rows = [row for head, row in zip(grid.heads, grid.runs, strict=True) if head >= star]
-    behind = np.concatenate([cell - cell.min() for row in rows for cell in row if cell.size])
-    return float(np.mean(behind > drop / 2))
 
 
 @dataclass
@@ -118,7 +122,7 @@ class _Reading:
     def _judge_cells(self) -> tuple[dict[str, Any], Need]:
         cells, heads, settings = self.cells, self.heads, self.settings
         rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
-        self.judge = Judge(cells, settings, self.limits, rng)
+        self.judge = Judge(cells, self.limits, rng, settings.alpha, settings.n_mc)
         self.judgement = self.judge.judge(cells.z[None])
         falls = self.judgement.falls
         self.star, self.peak = int(falls.star[0]), int(falls.peak[0])
@@ -129,20 +133,19 @@ class _Reading:
         members: list[int] = []
         # Draws by a noise that nobody has measured would look like knowledge of the place.
         if not gap:
-            stars = self.judge.places(resampled_cells(cells, settings.B, rng))
-            shares, smallest = (
-                np.bincount(star, minlength=len(heads)) / settings.B for star in stars
-            )
-            # Beside h*, what is about as good.
-            members = sorted({*smallest_set(shares, SET_MASS), *smallest_set(smallest, SET_MASS)})
-            fields["p_h"] = dict(zip(map(number, heads), shares.tolist(), strict=True))
+            members = self.judge.place_set(settings.B, rng)
+            fields["p_h"] = dict(zip(map(number, heads), self.judge.shares.tolist(), strict=True))
             fields["h_set"] = tuple(number(heads[k]) for k in members)
         verdict, reason, needs = self._decide(gap)
+        if verdict == "none" and (hidden := self._hidden_fall()):
+            verdict, reason, needs = "open", hidden, "cells"
         looks_like_one = bool(self.judgement.collapses[0]) or self._ends_at_second()
         fields |= {"verdict": verdict, "reason": reason}
         fields["suggested"] = needs == "seeds" and looks_like_one
         if verdict == "collapse":
             fields["shown_by"] = "abruptness" if self.judgement.abrupt[0] else "growth"
+            if self.judgement.abrupt[0]:
+                fields["survives"] = self.judge.survived_scatter()
             places, x = [*members, self.star], self.table.x
             fields["d_eff"] = RetrievalDimension.of(
                 x, heads.tolist(), min(places), max(places), self.layers
@@ -195,6 +198,8 @@ class _Reading:
             return "open", self.coverage.refusal, "cells"
         if len(heads) < _FEWEST_VALUES:
             return "open", f"{self._values()} cannot tell a collapse from a decline", "heads"
+        if self.drop <= 0:
+            return "none", "the error falls on no step", ""
         if gap:
             return "open", f"{gap}, so the noise between seeds is not measured", "seeds"
         if self.judgement.collapses[0]:
@@ -220,8 +225,12 @@ class _Reading:
         if self.judgement.gap[0] < limits.min_excess:
             best = heads[int(np.argmin(self.judge.level[: self.star]))]
             return "none", f"{fall}, but {x} = {best:g} is about as good", ""
-        if len(heads) < FEWEST_FOR_A_BREAK or self.peak < FIRST_BREAK:
-            return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
+        if len(heads) < FEWEST_FOR_A_BREAK:
+            reason = f"{fall}, and {self._values()} cannot tell a collapse from a decline"
+            return "open", reason, "heads"
+        if self.peak < FIRST_BREAK:
+            reason = f"{fall}, which one value of {x} below it cannot tell from a decline"
+            return "open", reason, "below"
         if self.excess < limits.min_excess:
             excess = self._size(max(self.excess, 0.0))
             return "none", f"{fall}, of which {excess} exceed the decline before it", ""
@@ -231,6 +240,41 @@ class _Reading:
             f" as abrupt where single values scatter by {scatter}"
         )
         return "none", reason, ""
+
+    def earlier_break(self) -> int:
+        """Return the index of the head count that ends the last step before the largest drop that
+        falls by what counts, too; 0 where none does."""
+        if not hasattr(self, "judgement"):
+            return 0
+        steps = self.judgement.falls.beyond[0, : self.peak - 1]
+        breaks = np.flatnonzero(steps >= self.limits.min_drop)
+        return int(breaks[-1]) + 1 if breaks.size else 0
+
+    def _hidden_fall(self) -> str:
+        """Return in words where cells that are absent hide a fall that counts; empty if nowhere.
+
+        At the lengths where such cells are there, the same stretch falls less.
+        """
+        z, heads, limits = self.cells.z, self.heads, self.limits
+        stretches: dict[tuple[int, int], list[int]] = {}
+        for j in range(z.shape[1]):
+            for low, high in pairwise(np.flatnonzero(~np.isnan(z[:, j])).tolist()):
+                whole = ~np.isnan(z[low : high + 1]).any(axis=0)
+                usual = float(np.median((z[low] - z[high])[whole])) if whole.any() else 0.0
+                fall = float(z[low, j] - z[high, j])
+                hides = fall >= limits.min_drop and fall - max(usual, 0.0) >= limits.min_excess
+                if high - low > 1 and hides:
+                    stretches.setdefault((low, high), []).append(j)
+        places = [
+            f"between {self.table.x} = {heads[low]:g} and {heads[high]:g}"
+            + (
+                f" at {self.table.by} = {listed([f'{self.cells.grid.lengths[j]:g}' for j in at])}"
+                if self.table.by is not None
+                else ""
+            )
+            for (low, high), at in stretches.items()
+        ]
+        return f"the error falls {listed(places)}, where no cell was trained" if places else ""
 
     def _ends_at_second(self) -> bool:
         """Whether the error falls by a large drop to the second head count and no further."""
@@ -319,8 +363,10 @@ class _Reading:
             points = step_drops(100 * 10**self.cells.z).tolist()
         heads = map(number, self.heads)
         return tuple(
-            DropStep(before, after, float(drop), size)
-            for (before, after), drop, size in zip(pairwise(heads), drops, points, strict=True)
+            DropStep(before, after, float(drop), size, float(beyond))
+            for (before, after), drop, beyond, size in zip(
+                pairwise(heads), drops, self.judgement.falls.beyond[0], points, strict=True
+            )
         )
 
     def _size(self, y: float, points: float | None = None) -> str:

@@ -69,6 +69,8 @@ def audit(table: RunTable) -> Coverage:
     refusal = ""
     if len(done) / len(counts) < _MIN_CELL_SHARE or empty_heads:
         refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
+        if any(cell.setting is not None and cell.setting.lacks for cell in empty):
+            refusal += " that can be compared"
         if empty_heads:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     # A cell that waits for runs will not be empty, and seeds of a setting that lost never ran.
@@ -186,8 +188,10 @@ def _at(coverage: Coverage, places: Iterable[Place], why: str) -> tuple[Missing,
     sizes = [cell.read for cell in coverage.counts if cell.read]
     usual = int(np.median(sizes)) if sizes else 0
     seeds = usual if usual > 1 else _SEEDS_A_CELL
+    lacks = {(cell.x, cell.by): cell.setting.lacks for cell in coverage.counts if cell.setting}
     return tuple(
-        Missing(axis_values(coverage.x, coverage.by, place), seeds, why) for place in places
+        Missing(axis_values(coverage.x, coverage.by, place) | (lacks.get(place) or {}), seeds, why)
+        for place in places
     )
 
 

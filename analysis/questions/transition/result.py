@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 import pandas as pd
 
 from analysis.adaptive.rounds import SearchFilm
-from analysis.adaptive.transition import Growth, Verdict
+from analysis.collapse.cells import Growth, Verdict
 from analysis.questions.settings import check_fields
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
@@ -26,8 +26,6 @@ from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
 ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
-SET_MASS: Final = 0.95
-"""Probability that the confidence set of h* holds."""
 LIMITS: Final = ("max_growth", "min_drop")
 """The settings that default to the thresholds of the metric's scale."""
 Place = tuple[Number, Number | None]
@@ -172,13 +170,15 @@ class CellCounts:
 class DropStep:
     """The fall of y from one head count to the next, median over T of T-matched differences.
 
-    ``points`` is the fall of an accuracy's error in hundredths; None on other scales.
+    ``beyond`` is what of it exceeds the decline behind it; ``points`` the fall of an accuracy's
+    error in hundredths, None on other scales.
     """
 
     x_from: Number
     x_to: Number
     drop: float
     points: float | None = None
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +230,15 @@ class TransitionResult(Jsonable):
         reading: the value that represents a cell's seeds: the median (typical) or the expected
             best (attainable).
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
-        h_set: smallest set of head counts that holds 95 % of ``p_h``; all that were tried where
-            the seed noise is not measured.
+        h_set: smallest set of head counts that holds 95 % of ``p_h``, and what is about as good;
+            all that were tried where the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
         h_peak: head count of the largest single drop.
         drop: size of the largest drop.
         excess: the part of ``drop`` that the earlier decline per head does not explain.
         p: share of declines without a collapse that look as abrupt; None where that is not tested.
         scatter: sd of single head counts about a smooth decline that the test assumes.
+        survives: the largest scatter tried up to which p stays below alpha.
         later_rise: the largest rise of the level after h*, where it is more than noise: (h, rise).
         drops: the drop from each head count to the next.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
@@ -277,6 +278,7 @@ class TransitionResult(Jsonable):
     excess: float | None = None
     p: float | None = None
     scatter: float | None = None
+    survives: float | None = None
     later_rise: tuple[Number, float] | None = None
     drops: tuple[DropStep, ...] = ()
     gamma: dict[Number, Interval] = field(default_factory=dict)
@@ -308,6 +310,14 @@ class TransitionResult(Jsonable):
     def is_claimed(self) -> bool:
         """Whether a collapse is established."""
         return self.verdict == "collapse"
+
+    @property
+    def further_drops(self) -> tuple[DropStep, ...]:
+        """The other steps that fall by what counts; those from the largest to h* belong to it."""
+        if self.h_peak is None or self.h_star is None:
+            return ()
+        far = [step for step in self.drops if not self.h_peak <= step.x_to <= self.h_star]
+        return tuple(step for step in far if step.beyond >= self.limits.min_drop)
 
     @property
     def drop_points(self) -> float | None:

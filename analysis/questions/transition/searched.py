@@ -40,13 +40,19 @@ def searched_answer(
         size, low, high = answer.hidden
         film = replace(film, hidden=(max(0.0, size), heads[low], heads[high]))
     place: dict[str, Any] = {"h_set": (), "d_eff": None}
+    place |= dict.fromkeys(("p", "scatter", "survives"))
     if star := answer.star:
         at = heads[star]
         place |= {"h_star": at, "bracket": (heads[star - 1], at), "h_peak": at}
         place |= {"drop": answer.drop, "excess": answer.excess}
         if answer.verdict == "collapse":
-            place["h_set"], place["gamma_above"] = (at,), answer.slope
-            place["d_eff"] = RetrievalDimension.of(result.x, heads, star, star, layers)
+            places = [*answer.places, star]
+            place["h_set"] = tuple(heads[k] for k in answer.places)
+            place |= {name: getattr(answer, name) for name in ("p", "scatter", "survives")}
+            place["gamma_above"] = answer.slope
+            place["d_eff"] = RetrievalDimension.of(
+                result.x, heads, min(places), max(places), layers
+            )
     return replace(
         result,
         verdict=answer.verdict,
@@ -57,8 +63,6 @@ def searched_answer(
         qualifications=(),
         warnings=(),
         counts=(),
-        p=None,
-        scatter=None,
         p_h={},
         noise_gap="",
         suggested=False,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.cells import Grid
+from analysis.collapse.cells import Grid
 from analysis.runs.columns import Key, as_numbers
 from analysis.runs.scale import check_goal, perfect_runs, transform
 from analysis.runs.table import Runs
@@ -95,7 +95,11 @@ def canonical(
             config=axes, nuisance=nuisance, goal="min", value="y", noun="cell",
         )  # fmt: skip
         aside = frame.drop(index=kept.runs.index)[names]
-        frame = kept.runs
+        # A cell without the setting that its neighbours are best at is larger for want of it.
+        lacks = {key for key, choice in tuned.items() if choice.setting.lacks}
+        cells = kept.keys[axes].itertuples(index=False, name=None)
+        whole = np.array([tuple(cell) not in lacks for cell in cells], dtype=bool)
+        frame = kept.runs.assign(complete=kept.runs["complete"] & whole)
         warnings += notes
     frame = frame.sort_values(["x", "by", "replicate"], kind="stable")[names]
     return RunTable(

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from analysis.collapse.judge import SET_MASS
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.transition.charts import bracket_text
-from analysis.questions.transition.result import SET_MASS, TransitionResult
+from analysis.questions.transition.result import TransitionResult
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED, SHORT
 from analysis.text.numbers import (
@@ -59,7 +60,8 @@ def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
 def transition_sentences(result: TransitionResult) -> list[str]:
     """Return the answer and then its qualifications, a sentence each."""
     if result.is_claimed:
-        sentences = [_claim(result), _place(result), _growth(result), _later_rise(result)]
+        sentences = [_claim(result), _place(result), _further_drops(result), _growth(result)]
+        sentences.append(_later_rise(result))
     elif result.verdict == "none":
         sentences = [f"No collapse in {result.x} is established: {result.reason}."]
     else:
@@ -98,32 +100,40 @@ def _claim(result: TransitionResult) -> str:
         f"The error collapses at {result.x} = {high}: {there} {shown} is {sizes[result.scale]} "
         f"than at {low}{rest}."
     )
-    if result.film is not None and result.shown_by == "abruptness":
-        excess = y_size(result.excess, result.scale)
-        return f"{claim} That is {excess} more than the decline before it."
     if result.shown_by == "growth":
         return (
             f"{claim} Growth with {result.by} ends there; that the fall is a sudden one is not "
             "shown."
         )
-    scatter = result.scatter or 0.0
-    by = f"{number_text(scatter, 2)} nats"
-    if result.scale != "loss":
-        by = percent_text(float(f"{10**scatter - 1:.2g}"))
+    by, survived = (
+        f"{number_text(scatter, 2)} nats"
+        if result.scale == "loss"
+        else percent_text(float(f"{10**scatter - 1:.2g}"))
+        for scatter in (result.scatter or 0.0, result.survives or 0.0)
+    )
+    most = share_text(result.settings.alpha)
+    lasts = f", and at most {most} up to a scatter of {survived}" if result.survives else ""
     return (
         f"{claim} That is more abrupt than diminishing returns: only {share_text(result.p or 0.0)} "
-        f"of declines without a collapse look so where single values scatter by {by}."
+        f"of declines without a collapse look so where single values scatter by {by}{lasts}."
     )
 
 
 def _place(result: TransitionResult) -> str:
-    if result.film is not None:
-        return ""
     confidence = percent_text(SET_MASS)
     if len(result.h_set) == 1:
         return f"Other seeds would put it at the same place ({confidence} confidence)."
     places = listed([number_text(value) for value in result.h_set], "or")
     return f"With other seeds it may lie at {result.x} = {places} ({confidence} confidence)."
+
+
+def _further_drops(result: TransitionResult) -> str:
+    steps = [
+        f"by {y_size(step.drop, result.scale, step.points)} between {number_text(step.x_from)} and"
+        f" {number_text(step.x_to)}"
+        for step in result.further_drops
+    ]
+    return f"The error also falls {listed(steps)}." if steps else ""
 
 
 def _growth(result: TransitionResult) -> str:
@@ -189,11 +199,15 @@ def _search(result: TransitionResult) -> str:
     film = result.film
     if film is None:
         return ""
+    text = film.text
+    if result.is_claimed:
+        most = share_text(result.settings.alpha)
+        text += f" All its looks together claim a collapse of at most {most} of such declines."
     if film.hidden is None:
-        return film.text
+        return text
     size, low, high = film.hidden
     return (
-        f"{film.text} Between {result.x} = {low:g} and {high:g} a jump of at most"
+        f"{text} Between {result.x} = {low:g} and {high:g} a jump of at most"
         f" {y_size(size, result.scale)} may lie that these runs cannot show."
     )
 
@@ -227,15 +241,20 @@ def numbers_table(result: TransitionResult) -> Table:
         "verdict": transition_badge(result)[0],
         f"{x} where the drop ends": number_text(result.h_star),
         "bracket": bracket_text(result.bracket) if result.bracket else NONE,
-        f"{percent_text(SET_MASS)} set": places,
-        "effective retrieval dimension": dimension,
         f"largest drop ({unit})": number_text(drop),
-        f"excess over the decline before ({beyond or unit})": number_text(excess),
+    }
+    if result.verdict != "none":
+        rows |= {
+            f"{percent_text(SET_MASS)} set": places,
+            "effective retrieval dimension": dimension,
+            f"excess over the decline before ({beyond or unit})": number_text(excess),
+            "over-dispersion of the cells": number_text(result.phi),
+        }
+    rows |= {
         "declines without a collapse that look as abrupt": NONE
         if result.p is None
         else percent_text(float(f"{result.p:.2g}")),
         f"scatter of single {x} ({y_unit(result.scale)})": number_text(result.scatter, 2),
-        "over-dispersion of the cells": number_text(result.phi),
         "each cell is read as": reading,
     }
     if by is not None:

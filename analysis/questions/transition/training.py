@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.questions.transition.cells import Grid, read_cells, resampled_cells, seed_noise
-from analysis.questions.transition.judge import Judge
+from analysis.collapse.cells import Grid, read_cells, resampled_cells, seed_noise
+from analysis.collapse.judge import Judge
 from analysis.questions.transition.result import Place, TransitionResult, axis_values
 from analysis.runs.ladder import Ladder
 from analysis.runs.statuses import DROPPED
@@ -105,7 +105,9 @@ class _ChangedAnswers:
         )
         noise = seed_noise(grid, limits, settings.assumed_sd)
         cells = read_cells(grid, noise, None if result.reading == "typical" else grid.fewest)
-        self._judge = Judge(cells, settings, limits, np.random.default_rng(settings.rng_seed))
+        self._judge = Judge(
+            cells, limits, np.random.default_rng(settings.rng_seed), settings.alpha, settings.n_mc
+        )
         rng = np.random.default_rng([settings.rng_seed, 4])
         self._z = resampled_cells(cells, DRAWS, rng)
         self._typical = cells.z[None]

@@ -3,20 +3,30 @@
 Arrays are indexed [h, T]; a cell without a full-budget run is NaN.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import comb
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import ndtri, polygamma
 
-from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
-from analysis.statistics.moderated import PAIR_SCALE, pair_differences
+from analysis.statistics.moderated import pair_differences
 from analysis.statistics.values import FloatArray, Mask
 
+if TYPE_CHECKING:
+    from analysis.runs.scale import Thresholds
+
+Verdict = Literal["collapse", "none", "open"]
+Growth = Literal["gone", "stays", "open"]
 _MEDIAN_VARIANCE = 1.57
 """Asymptotic variance of a median over that of a mean (pi / 2)."""
-_PSEUDO_DF = 2.0
+_VARIANCE = {0.5: 2.0, 0.25: 4.0}
+"""Variance of the logarithm of an sd that is read from this share of pairs, over that of the sd of
+as many squares."""
+_GIVEN_DF = 1e6
+"""Degrees of freedom of an sd that is stated or assumed."""
 NO_SPREAD = "no spread between seeds, which agree exactly"
 _ROUNDING = 1e-12
 
@@ -57,6 +67,11 @@ class Grid:
             inflation[cell] = choice.inflation
         return inflation
 
+    def from_head(self, first: int) -> "Grid":
+        """Return the cells of the head counts from an index on."""
+        chosen = {(k - first, j): fit for (k, j), fit in self.chosen.items() if k >= first}
+        return Grid(self.heads[first:], self.lengths, self.runs[first:], chosen)
+
     def alike(self, k: int) -> list[FloatArray]:
         """Return the runs at a head count in groups that differ in the seed alone: the runs of each
         cell, or of each setting that was chosen for a seed of the cell."""
@@ -78,6 +93,8 @@ class SeedNoise:
             or where the few pairs of runs give an estimate.
         gap: why the noise counts as not measured; empty where it is measured or stated.
         has_spread: whether any two runs of one cell differ, shape [K].
+        known_df: degrees of freedom as which each sd is known, with what the others tell of it.
+        near: sd and known_df from the nearest quarter of pairs, of which stuck runs are no part.
     """
 
     sd: FloatArray
@@ -85,6 +102,21 @@ class SeedNoise:
     stand_in: float | None
     gap: str
     has_spread: Mask
+    known_df: FloatArray
+    near: tuple[FloatArray, FloatArray] | None = None
+
+    def without_stuck(self) -> "SeedNoise":
+        """Return the noise of runs that are not stuck."""
+        if self.near is None:
+            return self
+        sd, known_df = self.near
+        return replace(self, sd=sd, known_df=known_df)
+
+    def from_head(self, first: int) -> "SeedNoise":
+        """Return the noise of the head counts from an index on."""
+        parts = {n: getattr(self, n)[first:] for n in ("sd", "df", "has_spread", "known_df")}
+        near = self.near and (self.near[0][first:], self.near[1][first:])
+        return replace(self, **parts, near=near)
 
     def gap_beside(self, k: int, heads: FloatArray) -> str:
         """Return why the noise is not measured around the step that ends at index ``k``."""
@@ -116,14 +148,15 @@ class Cells:
     noise: SeedNoise
 
 
-def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> SeedNoise:
+def seed_noise(grid: Grid, thresholds: "Thresholds", stated_sd: float | None) -> SeedNoise:
     """Return the seed sd per head count.
 
     The median absolute difference of pairs that differ in their seed alone, pooled over T and
-    scaled to a normal sd, is shrunk on the log scale to the geometric mean over h with 2 pseudo
-    degrees of freedom. Where all runs of a cell agree exactly (copies, an error that is floored)
-    the geometric mean stands in. It counts as measured where at least half of the cells hold two
-    runs and any of them differ; else ``stated_sd`` takes its place, and without one there is a gap.
+    scaled to a normal sd, is drawn on the log scale to what the head counts have in common, less
+    where they differ more beyond their own error (empirical Bayes, as Smyth 2004 for variances).
+    Where all runs of a cell agree exactly (copies, an error that is floored) what they have in
+    common stands in. It counts as measured where at least half of the cells hold two runs and any
+    of them differ; else ``stated_sd`` takes its place, and without one there is a gap.
     """
     alike = [grid.alike(k) for k in range(len(grid.heads))]
     df = np.array([float(sum(max(runs.size - 1, 0) for runs in samples)) for samples in alike])
@@ -138,25 +171,59 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
         gap = NO_SPREAD
     if gap and stated_sd is not None:
         none = np.zeros(len(df))
-        return SeedNoise(none + stated_sd, none, stated_sd, "", has_spread)
+        return SeedNoise(none + stated_sd, none, stated_sd, "", has_spread, none + _GIVEN_DF)
     if not has_spread.any():
         assumed = thresholds.assumed_sd
-        return SeedNoise(np.full(len(df), assumed), df, assumed, gap, has_spread)
+        given = np.full(len(df), _GIVEN_DF)
+        return SeedNoise(np.full(len(df), assumed), df, assumed, gap, has_spread, given)
+    sd, known_df = _pooled(pairs, df, has_spread, thresholds.sd_floor, 0.5)
+    near = _pooled(pairs, df, has_spread, thresholds.sd_floor, 0.25)
+    return SeedNoise(sd, df, None, gap, has_spread, known_df, near)
+
+
+def near_sd(pairs: FloatArray, share: float) -> float:
+    """Return the sd of normal runs of which this share of pairs lies as near as here."""
+    quantile = np.quantile(pairs, share, method="linear" if share == 0.5 else "lower")
+    return float(quantile) / float(np.sqrt(2) * ndtri((1 + share) / 2))
+
+
+def _pooled(
+    pairs: Sequence[FloatArray], df: FloatArray, has_spread: Mask, least: float, share: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the sd of each head count and the degrees of freedom as which it is known, from the
+    nearest ``share`` of pairs."""
     log_sd = np.array(
         [
-            np.log(max(np.median(gaps) / PAIR_SCALE, thresholds.sd_floor)) if has else np.nan
+            np.log(max(near_sd(gaps, share), least)) if has else 0.0
             for gaps, has in zip(pairs, has_spread, strict=True)
         ]
     )
-    centre = float(log_sd[has_spread].mean())
-    log_sd[~has_spread] = centre
-    shrunk = (df * log_sd + _PSEUDO_DF * centre) / (df + _PSEUDO_DF)
-    return SeedNoise(np.exp(shrunk), df, None, gap, has_spread)
+    own = _VARIANCE[share] * polygamma(1, np.maximum(df, 1) / 2) / 4
+    centre, apart = _common(log_sd[has_spread], own[has_spread])
+    kept = np.where(has_spread, apart / (apart + own), 0.0)
+    # What the others tell counts as much as it is followed; without runs of its own all is theirs.
+    told = df / _VARIANCE[share] / np.maximum(kept, _ROUNDING)
+    told = np.where(has_spread, told, 0.5 / max(apart, _ROUNDING))
+    known_df = np.minimum(np.maximum(told, 1.0), df.sum())
+    return np.exp(kept * log_sd + (1 - kept) * centre), known_df
+
+
+def _common(values: FloatArray, variance: FloatArray) -> tuple[float, float]:
+    """Return what values have in common, and the variance between them beyond their own
+    (DerSimonian and Laird 1986)."""
+    weight = 1 / variance
+    mean = float(np.average(values, weights=weight))
+    beyond = float(weight @ (values - mean) ** 2) - (len(values) - 1)
+    spread = float(weight.sum() - (weight**2).sum() / weight.sum())
+    apart = max(0.0, beyond / spread) if spread > 0 else 0.0
+    return float(np.average(values, weights=1 / (variance + apart))), apart
 
 
 def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
     """Return cell values: medians (``best_of`` None), E[best of m], or the minimum (0)."""
     counts = grid.counts
+    if best_of:
+        noise = noise.without_stuck()
     z = np.array(
         [
             [float(cell_values(cell[None, :], best_of)[0]) if cell.size else np.nan for cell in row]
@@ -197,11 +264,11 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
     z = np.full((draws, *cells.z.shape), np.nan)
     inflation = cells.grid.inflation
     for k, j in np.argwhere(~np.isnan(cells.z)):
-        cell, df = cells.grid.runs[k][j], cells.noise.df[k]
+        cell, df = cells.grid.runs[k][j], cells.noise.known_df[k]
         n = cell.size
         picks = rng.integers(0, n, size=(draws, n))
         scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
-        extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
+        extra = rng.standard_t(df, draws)
         z[:, k, j] = cell_values(cell[picks], cells.best_of) + scale * extra
         if inflation[k, j] > 1:
             beyond = cells.variance[k, j] * (1 - 1 / inflation[k, j])

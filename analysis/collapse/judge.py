@@ -9,8 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.questions.transition.cells import Cells
-from analysis.questions.transition.growth import (
+from analysis.collapse.cells import (
+    Cells,
+    Grid,
+    SeedNoise,
+    near_sd,
+    read_cells,
+    resampled_cells,
+)
+from analysis.collapse.growth import (
     Slopes,
     fit_slopes,
     level_variance,
@@ -18,23 +25,31 @@ from analysis.questions.transition.growth import (
     pool_slopes,
     slopes_of,
 )
-from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.scale import Thresholds
 from analysis.statistics.abruptness import break_ratio, convex_fit
+from analysis.statistics.moderated import pair_differences
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 Indices = NDArray[np.intp]
 _SCATTERS = (1.0, 2.0, 4.0)
 """Possible scatters of single head counts, in units of the smallest."""
+_WIDER_SCATTERS = (6.0, 8.0)
+"""Further scatters, which no test assumes; a claim says whether it would survive them."""
 _THRESHOLD_WIDTH = 2
 """Most steps of a collapse that is shown only by the end of growth with T."""
 NEXT_SHARE = 0.25
 """h* moves up past the largest drop while the next step still drops by this share of it."""
 _BEHIND = 3
 """Steps behind a step from which the decline there is read."""
-_FEWEST_DF = 2.0
-"""Degrees of freedom granted at least to the noise of a level."""
+SET_MASS = 0.95
+"""Probability that the confidence set of h* holds."""
+_STUCK_SHARE = 0.08
+"""Share of stuck runs at h >= h* from which the attainable reading leads."""
+_APART = 4.0
+"""Standard deviations between seeds beyond which a run is stuck."""
+FEWEST_FOR_BEST = 2
+"""Runs of every cell that the attainable reading takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +61,14 @@ class Falls:
         star: index of h*: that of the peak, or a later one while the next step drops by enough.
         drop: size of the largest drop.
         excess: how much larger the drop is than the median earlier drop per head over this step.
+        beyond: what of each step exceeds the decline behind it, shape [B, K - 1].
     """
 
     peak: Indices
     star: Indices
     drop: FloatArray
     excess: FloatArray
+    beyond: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class Judgement:
 
     @property
     def collapses(self) -> Mask:
+        """Whether a version collapses."""
         return self.abrupt | self.vanishing
 
 
@@ -97,29 +115,31 @@ class Judge:
     def __init__(
         self,
         cells: Cells,
-        settings: TransitionSettings,
         limits: Thresholds,
         rng: np.random.Generator,
+        alpha: float,
+        n_mc: int,
     ) -> None:
-        self._cells, self._settings, self._limits = cells, settings, limits
+        self._cells, self._limits, self._alpha, self._n_mc = cells, limits, alpha, n_mc
         self._heads = cells.grid.heads
         self.slopes: Slopes = fit_slopes(cells)
         self.level = mean_levels(cells, cells.z[None])[0]
         self.variance = level_variance(cells, self.slopes)
         self._scatters = limits.head_sd * np.array(_SCATTERS)
         self._weights = self.variance + limits.head_sd**2
-        self._null = self._draw_null(rng)
+        self._rng = rng
+        self._null = [self._draw_null(scatter) for scatter in self._scatters]
 
     def judge(self, z: FloatArray) -> Judgement:
         """Judge versions of the cells, shape [B, K, J]."""
-        settings, limits = self._settings, self._limits
+        limits = self._limits
         level = mean_levels(self._cells, z)
         falls = locate(step_drops(z), self._heads, limits.d_min)
         gap = self._clear_gap(level, falls)
         p, scatter = self._test(level, falls, gap)
         growth_below, growth_above = self._growth(z, falls.star)
         (below, below_se), (above, above_se) = growth_below, growth_above
-        t = self.slopes.quantile(1 - settings.alpha)
+        t = self.slopes.quantile(1 - self._alpha)
         vanishing = np.zeros(len(z), dtype=bool)
         if np.isfinite(above).any():
             surely = below - above - t * np.hypot(below_se, above_se)
@@ -131,7 +151,7 @@ class Judge:
                 & (above + t * above_se <= limits.max_growth)
                 & (surely > np.where(below > limits.max_growth, 0.0, limits.max_growth))
             )
-        abrupt = p <= settings.alpha
+        abrupt = p <= self._alpha
         return Judgement(falls, gap, p, scatter, growth_below, growth_above, abrupt, vanishing)
 
     def places(self, z: FloatArray) -> tuple[Indices, Indices]:
@@ -142,6 +162,14 @@ class Judge:
         at = np.arange(level.shape[1])
         near = level - _at(level, falls.star)[:, None] < self._limits.min_excess
         return falls.star, np.argmax(near & (at >= falls.peak[:, None]), axis=1)
+
+    def place_set(self, draws: int, rng: np.random.Generator) -> list[int]:
+        """Return the indices of the set of places, and keep how often h* was drawn at each."""
+        drawn = self.places(resampled_cells(self._cells, draws, rng))
+        shares = [np.bincount(at, minlength=len(self._heads)) / draws for at in drawn]
+        self.shares = shares[0]
+        # Beside h*, what is about as good.
+        return sorted({k for share in shares for k in smallest_set(share, SET_MASS)})
 
     def _clear_gap(self, level: FloatArray, falls: Falls) -> FloatArray:
         """Return the gap of h*, or that of the largest drop where smaller steps from there to h*
@@ -168,20 +196,29 @@ class Judge:
         p = np.ones(len(level))
         scatter = np.full(len(level), self._limits.head_sd)
         rows = np.flatnonzero(self._looks_like_one(falls, gap))
-        if not rows.size or not self._null:
+        if not rows.size or len(self._heads) < FEWEST_FOR_A_BREAK:
             return p, scatter
         ratio, misfit = break_ratio(self._heads, level[rows], self._weights)
-        draws = self._settings.n_mc
-        p_values = np.stack(
-            [
-                (1 + null.size - np.searchsorted(null, ratio - 1e-12)) / (draws + 1)
-                for null in self._null
-            ]
-        )
         weight = self._plausibility(misfit)
+        p_values = np.stack([_p_values(ratio, null, self._n_mc) for null in self._null])
         p[rows] = (weight * p_values).sum(axis=0)
         scatter[rows] = self._scatters @ weight
         return p, scatter
+
+    def survived_scatter(self) -> float | None:
+        """Return the largest scatter of head counts, of some, up to which the cells as measured
+        are as abrupt as alpha takes; None where they are not at the smallest."""
+        ratio, _ = break_ratio(self._heads, self.level[None], self._weights)
+        further = self._limits.head_sd * np.array(_WIDER_SCATTERS)
+        survived = None
+        for scatter, null in (
+            *zip(self._scatters, self._null, strict=True),
+            *((scatter, self._draw_null(scatter)) for scatter in further),
+        ):
+            if _p_values(ratio, null, self._n_mc)[0] > self._alpha:
+                break
+            survived = float(scatter)
+        return survived
 
     def _plausibility(self, misfit: FloatArray) -> FloatArray:
         """Return the weight of each scatter, shape [scatters, rows], given the misfit Q1."""
@@ -203,26 +240,23 @@ class Judge:
             & (gap >= limits.min_excess)
         )
 
-    def _draw_null(self, rng: np.random.Generator) -> list[FloatArray]:
-        """Return for each scatter the break ratios of simulated declines, ascending.
+    def _draw_null(self, scatter: float) -> FloatArray:
+        """Return the break ratios of declines whose head counts scatter, ascending.
 
         Of ``n_mc`` declines only those count that look like a collapse before the test.
         """
-        heads, settings = self._heads, self._settings
+        heads, rng = self._heads, self._rng
         if len(heads) < FEWEST_FOR_A_BREAK:
-            return []
+            return np.zeros(0)
         null = convex_fit(heads, self.level, self._weights)
-        df = max(self.slopes.df or float(self._cells.noise.df.sum()), _FEWEST_DF)
-        ratios = []
-        for scatter in self._scatters:
-            wider = df / rng.chisquare(df, (settings.n_mc, 1))
-            noise = rng.standard_normal((settings.n_mc, len(heads)))
-            level = null + noise * np.sqrt(self.variance * wider + scatter**2)
-            falls = locate(level[:, :-1] - level[:, 1:], heads, self._limits.d_min)
-            rows = self._looks_like_one(falls, self._clear_gap(level, falls))
-            ratio, _ = break_ratio(heads, level[rows], self._weights)
-            ratios.append(np.sort(ratio))
-        return ratios
+        df = self._cells.noise.known_df
+        wider = df / rng.chisquare(df, (self._n_mc, len(heads)))
+        noise = rng.standard_normal((self._n_mc, len(heads)))
+        level = null + noise * np.sqrt(self.variance * wider + scatter**2)
+        falls = locate(level[:, :-1] - level[:, 1:], heads, self._limits.d_min)
+        rows = self._looks_like_one(falls, self._clear_gap(level, falls))
+        ratio, _ = break_ratio(heads, level[rows], self._weights)
+        return np.sort(ratio)
 
     def _growth(self, z: FloatArray, star: Indices) -> FloatArray:
         """Return the pooled growth below h* and from h* on, each with its standard error, shape
@@ -237,6 +271,43 @@ class Judge:
                 if slope is not None:
                     pooled[:, rows] = slope
         return growth
+
+
+def has_stuck_runs(grid: Grid, star: float, drop: float) -> bool:
+    """Whether enough runs at h >= h* lie over half the drop above their cell's best, and further
+    than noise takes them: the best of runs that scatter is always better.
+
+    The noise is that of the nearest quarter of pairs of runs, so that stuck ones are no part of it:
+    of those of the head count, or of all these head counts where it is larger.
+    """
+    after = np.flatnonzero(grid.heads >= star).tolist()
+    pairs = [pair_differences(grid.alike(k)) for k in after]
+    sds = [near_sd(gaps, 0.25) if gaps.size else 0.0 for gaps in (*pairs, np.concatenate(pairs))]
+    behind = []
+    for k, own in zip(after, sds, strict=False):
+        far = max(drop / 2, _APART * max(own, sds[-1]))
+        behind += [cell - cell.min() > far for cell in grid.runs[k] if cell.size]
+    return float(np.mean(np.concatenate(behind))) >= _STUCK_SHARE
+
+
+def judge_runs(
+    grid: Grid, noise: SeedNoise, limits: Thresholds, alpha: float, n_mc: int
+) -> tuple[Judge, Judgement]:
+    """Judge the runs of a grid by the reading that leads."""
+    judged = []
+    for best_of in (None, grid.fewest):
+        cells = read_cells(grid, noise, best_of)
+        judge = Judge(cells, limits, np.random.default_rng(0), alpha, n_mc)
+        judged.append((judge, judge.judge(cells.z[None])))
+        falls = judged[-1][1].falls
+        if grid.fewest < FEWEST_FOR_BEST:
+            return judged[0]
+    drop, star = float(falls.drop[0]), grid.heads[falls.star[0]]
+    return judged[drop >= limits.min_drop and has_stuck_runs(grid, star, drop)]
+
+
+def _p_values(ratio: FloatArray, null: FloatArray, draws: int) -> FloatArray:
+    return np.asarray((1 + null.size - np.searchsorted(null, ratio - 1e-12)) / (draws + 1))
 
 
 def _at(level: FloatArray, star: Indices) -> FloatArray:
@@ -277,11 +348,13 @@ def locate(drops: FloatArray, heads: FloatArray, d_min: float) -> Falls:
     height = filled[rows, peak]
     widths = np.diff(heads)
     beyond = filled.copy()
-    for step in range(1, len(widths) - 1):
+    for step in range(len(widths) - 1):
         later = (drops / widths)[:, step + 1 : step + 1 + _BEHIND]
-        decline = np.nan_to_num(np.nanmedian(later, axis=1)).clip(0.0) * widths[step]
-        beyond[:, step] -= np.where(peak + 1 < FIRST_BREAK, 0.0, decline)
-    enough = beyond >= np.maximum(d_min, NEXT_SHARE * height)[:, None]
+        if (known := ~np.isnan(later[0])).any():
+            decline = np.median(later[:, known], axis=1).clip(0.0) * widths[step]
+            beyond[:, step] -= decline
+    further = np.where((peak + 1 < FIRST_BREAK)[:, None], filled, beyond)
+    enough = further >= np.maximum(d_min, NEXT_SHARE * height)[:, None]
     # h* ends before the first step after the peak that is too small, or at the last head count.
     ends = (steps > peak[:, None]) & ~enough
     star = np.where(ends.any(axis=1), ends.argmax(axis=1), len(steps)) - 1
@@ -292,7 +365,7 @@ def locate(drops: FloatArray, heads: FloatArray, d_min: float) -> Falls:
         known = ~np.isnan(earlier[0])
         if known.any():
             excess[here] -= np.median(earlier[:, known], axis=1) * widths[step]
-    return Falls(peak + 1, star + 1, height, excess)
+    return Falls(peak + 1, star + 1, height, excess, beyond)
 
 
 def smallest_set(probabilities: FloatArray, mass: float) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.questions.transition.cells import Cells
+from analysis.collapse.cells import Cells
 from analysis.statistics.values import FloatArray, Interval, Mask
 
 
@@ -32,6 +32,7 @@ class Slopes:
     t_df: float
 
     def quantile(self, probability: float) -> float:
+        """Return a quantile of Student's t."""
         return float(special.stdtrit(self.t_df, probability))
 
     def interval(self, estimate: float, se: float, alpha: float) -> Interval:
@@ -60,6 +61,7 @@ def slopes_of(cells: Cells, z: FloatArray) -> FloatArray:
 
 
 def fit_slopes(cells: Cells) -> Slopes:
+    """Return the growth at each head count, its error widened by how cells scatter."""
     x_all = np.log10(cells.grid.lengths)
     weights = _weights(cells)
     estimate = slopes_of(cells, cells.z[None])[0]
@@ -72,8 +74,7 @@ def fit_slopes(cells: Cells) -> Slopes:
         chi_square += float(residual**2 @ (1 / cells.variance[k, present]))
         df += present.sum() - 2
     phi = max(1.0, chi_square / df) if df else 1.0
-    seed_df = float(cells.noise.df.sum())
-    t_df = df or (seed_df if seed_df else np.inf)
+    t_df = df or float(cells.noise.known_df.min())
     return Slopes(estimate, se * np.sqrt(phi), phi, df, t_df)
 
 
