@@ -107,8 +107,10 @@ def values(folder: Path) -> dict[str, float | None]:
 
 def histories(folder: Path) -> dict[str, History]:
     with JournalReader(folder / "journal") as journal:
+        # A study may be running: the trials of these reports are on record by now.
+        reports = list(journal.reports())
         found: dict[str, History] = {row.key: [] for row in journal.trials(orphaned=True)}
-        for entry in journal.reports():
+        for entry in reports:
             assert entry.unit is not None
             payload = entry.payload
             found[entry.key].append((entry.unit, payload["step"], payload["metrics"]))

@@ -22,7 +22,7 @@ from analysis.adaptive.rounds import (
     SearchRound,
     play,
 )
-from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
+from analysis.adaptive.transition import GRID_SEEDS, SEARCH_SEED, Located, Run, locate
 from analysis.runs.scale import THRESHOLDS
 from analysis.values import describe
 from hsweep.design.labels import listed, point_label, varying_axes
@@ -131,15 +131,25 @@ class RoundSearch(ABC, Generic[AnyRun, Answer]):
             for scout in range(self._scouts):
                 yield from self._keys[*cell, scout - self._scouts]
 
+    @property
+    def most_runs(self) -> int:
+        """How many runs its design may ask for."""
+        return sum(seed >= 0 for *_, seed in self._keys)
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials it may ask for, of every setting and budget."""
+        sizes = [len(keys) for keys in self._keys.values()]
+        return min(sum(sizes), self.most_runs * max(sizes) * (1 + self._scouts))
+
     def film(self) -> SearchFilm:
         """Return what it has trained so far."""
         rounds = (
             SearchRound(each.phase, self._trained(each), self.cells(each.runs), each.why)
             for each in self.played.rounds
         )
-        planned = sum(seed >= 0 for *_, seed in self._keys)
         now = self.line if self.played.next is not None else ""
-        return SearchFilm(tuple(rounds), self._budgets * planned, now=now)
+        return SearchFilm(tuple(rounds), self._budgets * self.most_runs, now=now)
 
     def _trained(self, asked: Round[AnyRun]) -> int:
         """Return how many runs of the study a round has, of every budget; scouts do not count."""
@@ -209,6 +219,11 @@ class TransitionSearch(RoundSearch[Run, Located]):
             cells += f" at {self._by} = {_values(self.lengths, {run.length for run in runs})}"
         return cells
 
+    @property
+    def most_runs(self) -> int:
+        """A grid of so many seeds at most."""
+        return min(super().most_runs, GRID_SEEDS * len(self.heads) * len(self.lengths))
+
     def _read(self, value: float) -> float:
         if self._scale == "loss":
             return value
@@ -238,6 +253,11 @@ class Searches:
         present = [name for name, number in rounds.items() if number == min(rounds.values())]
         self.line = "\n".join(f"{name}, {self.parts[name].line}" for name in present) or self.line
         return frozenset().union(*(asked[name] for name in present))
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials all its parts may ask for."""
+        return sum(part.most_trials for part in self.parts.values())
 
     def rehearsals(self) -> list[frozenset[str]]:
         """Return the trials of studies with made-up values, fewest first."""

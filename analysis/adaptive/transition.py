@@ -463,24 +463,16 @@ class _Locator:
         assert proof.star is not None
         if len(self.lengths) == 1:
             return proof
-        heads, why = (
-            range(proof.star, len(self.heads))[:2],
-            "does the error still grow with length?",
-        )
+        heads, values = range(proof.star, len(self.heads))[:2], self.window.values
+        why = "does the error still grow with length?"
         for lengths, seeds, _ in self.ladder[rung:]:
             cells = {(k, j): seeds for k in heads for j in lengths}
             yield from self.window.fill("growth", cells, why)
-            used = [j for j in lengths if all(self.window.values[k, j] for k in heads)]
-            slopes = fit_slopes(read_cells(*self._cells(heads, used), None))
-            if (
-                len(used) < 2
-                or (
-                    pooled := pool_slopes(
-                        slopes.estimate[None], slopes.se, np.ones(len(heads), bool)
-                    )
-                )
-                is None
-            ):
+            known = [place for place, runs in values.items() if runs]
+            window, used = (sorted({*axis}) for axis in zip(*known, strict=True))
+            slopes = fit_slopes(read_cells(*self._cells(window, used), None))
+            at = np.isin(window, heads)
+            if (pooled := pool_slopes(slopes.estimate[None], slopes.se, at)) is None:
                 continue
             rise, se = (float(number) for (number,) in pooled)
             most, reach = self.limits.max_growth, slopes.quantile(0.95) * se

@@ -13,6 +13,7 @@ from scipy.special import ndtri, polygamma
 
 from analysis.statistics.cross_fitting import CrossFit
 from analysis.statistics.moderated import pair_differences
+from analysis.statistics.random_effects import random_effects
 from analysis.statistics.values import FloatArray, Mask
 
 if TYPE_CHECKING:
@@ -199,24 +200,15 @@ def _pooled(
         ]
     )
     own = _VARIANCE[share] * polygamma(1, np.maximum(df, 1) / 2) / 4
-    centre, apart = _common(log_sd[has_spread], own[has_spread])
+    between, weights = random_effects(log_sd[None, has_spread], own[has_spread])
+    apart = float(between[0])
+    centre = float(np.average(log_sd[has_spread], weights=weights[0]))
     kept = np.where(has_spread, apart / (apart + own), 0.0)
     # What the others tell counts as much as it is followed; without runs of its own all is theirs.
     told = df / _VARIANCE[share] / np.maximum(kept, _ROUNDING)
     told = np.where(has_spread, told, 0.5 / max(apart, _ROUNDING))
     known_df = np.minimum(np.maximum(told, 1.0), df.sum())
     return np.exp(kept * log_sd + (1 - kept) * centre), known_df
-
-
-def _common(values: FloatArray, variance: FloatArray) -> tuple[float, float]:
-    """Return what values have in common, and the variance between them beyond their own
-    (DerSimonian and Laird 1986)."""
-    weight = 1 / variance
-    mean = float(np.average(values, weights=weight))
-    beyond = float(weight @ (values - mean) ** 2) - (len(values) - 1)
-    spread = float(weight.sum() - (weight**2).sum() / weight.sum())
-    apart = max(0.0, beyond / spread) if spread > 0 else 0.0
-    return float(np.average(values, weights=1 / (variance + apart))), apart
 
 
 def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:

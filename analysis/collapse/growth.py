@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from analysis.collapse.cells import Cells
+from analysis.statistics.random_effects import random_effects
 from analysis.statistics.values import FloatArray, Interval, Mask
 
 
@@ -127,11 +128,6 @@ def pool_slopes(
     if not use.any():
         return None
     slopes, variance = estimate[:, use], np.maximum(se[use], 1e-12) ** 2
-    weight = 1 / variance
-    fixed = slopes @ weight / weight.sum()
-    excess = (slopes - fixed[:, None]) ** 2 @ weight - (len(variance) - 1)
-    scale = float(weight.sum() - (weight**2).sum() / weight.sum())
-    tau2 = np.maximum(0.0, excess / scale) if len(variance) > 1 else np.zeros(len(slopes))
-    weights = 1 / (variance + tau2[:, None])
+    _, weights = random_effects(slopes, variance)
     total = weights.sum(axis=1)
     return (weights * slopes).sum(axis=1) / total, total**-0.5

@@ -19,10 +19,14 @@ class RoundDesign(Protocol):
     Attributes:
         why_not: why a trial was not needed.
         line: the present round in words: its number, its cells and why.
+        most_trials: that it may ask for.
     """
 
     why_not: str
     line: str
+
+    @property
+    def most_trials(self) -> int: ...
 
     def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
         """Return the trials to train next, given the values of those that have ended (None for one

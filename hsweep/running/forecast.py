@@ -125,7 +125,7 @@ def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] | None = N
         typical,
         size=replace(size, seeds=1),
         most=(longest.runs, longest.seconds),
-        planned=len(plan.trials),
+        planned=search.most_trials,
     )
 
 

@@ -228,3 +228,12 @@ def test_a_search_never_trains_more_than_a_grid_of_three_seeds(number: int) -> N
     design = locate(study.shape.heads, study.design.lengths, 0, THRESHOLDS["error"])
     rounds = play(design, study.value, lambda _run: True).rounds
     assert sum(len(each.runs) for each in rounds) <= 3 * 5 * 2
+
+
+def test_what_scatters_is_claimed_only_where_the_claim_excludes_it() -> None:
+    """Few head counts tell little of how far single ones scatter: a claim says what it survives."""
+    for number in range(12):
+        study = simulated("null_power+scatter30", 5, number)
+        found = play(study.search(), study.value, lambda _run: True).answer
+        assert found is not None
+        assert found.survives is None or found.survives < 0.3

@@ -77,13 +77,13 @@ def test_it_trains_a_fraction_and_finds_what_the_grid_finds(
     assert answer["d_eff"] == {"lo": 6, "hi": 6, "layers": 1, "conjecture": False}
     runs = trained(home, "toy-quick")
     assert len(runs) == sum(asked["runs"] for asked in answer["film"]["rounds"]) <= 40
-    assert "60 cells: about 45 runs of 1 step, rarely more than 56" in ended.stdout
-    assert "never more than 468" in ended.stdout
+    assert "60 cells: about 34 runs of 1 step, rarely more than 56" in ended.stdout
+    assert "never more than 180" in ended.stdout
     rounds = [line for line in ended.stdout.splitlines() if line.startswith("round ")]
     assert len(rounds) == len(answer["film"]["rounds"])
     assert rounds[0].startswith("round 1 (search), 6 runs: heads = 1, 4, 7, 9, 12 at seq_len = 64;")
     assert "The error collapses at heads = 6" in ended.stdout
-    assert f"The search trained {len(runs)} of the 468 runs" in ended.stdout
+    assert f"The search trained {len(runs)} of the 180 runs" in ended.stdout
 
 
 def test_the_search_is_an_option(hsweep: Invoke, tmp_path: Path, home: Home) -> None:

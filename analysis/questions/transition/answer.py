@@ -26,9 +26,8 @@ from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 _FEWEST_VALUES: Final = 3
 """Head counts that tell a collapse from a decline at all."""
 _OF_PART: Final = (
-    *("verdict", "reason", "shown_by", "growth", "h_star", "bracket", "h_peak", "h_set", "p_h"),
-    *("drop", "excess", "p", "scatter", "survives", "later_rise", "gamma_below", "gamma_above"),
-    *("d_eff", "noise_gap"),
+    *("verdict", "reason", "shown_by", "h_set", "p_h", "excess", "p", "scatter", "survives"),
+    "d_eff",
 )
 """Fields of an answer that a part of the head counts gives."""
 
@@ -55,7 +54,7 @@ def answer(
             cells = read_cells(grid.from_head(first), noise.from_head(first), best_of)
             half = replace(settings, alpha=settings.alpha / 2)
             alone, _ = _Reading(cells, table, coverage, half, layers).read()
-            if alone["verdict"] == "collapse":
+            if alone["verdict"] == "collapse" and alone["h_star"] == fields["h_star"]:
                 return fields | {name: alone.get(name) for name in _OF_PART}, ""
         return fields, needs
 
