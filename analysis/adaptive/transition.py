@@ -46,9 +46,9 @@ class Run(NamedTuple):
     seed: int
 
 
-SEEDS: Final = (2, 2, 2, 3, 3)
+SEEDS: Final = (2, 2, 2, 3)
 """Seeds of a cell at each rung of the ladder."""
-_HEADS: Final = (6, 6, 7, 7, 7)
+_HEADS: Final = (6, 6, 7, 7)
 """Head counts of the window at each rung: how far single ones scatter is known by many."""
 GRID_SEEDS: Final = 3
 """Seeds a cell of the grid that a search never exceeds."""
@@ -61,7 +61,7 @@ _ATTEMPTS: Final = 3
 """Windows that are tried, at most."""
 _FIRST: Final = (6, 5, 9)
 """Head counts that are all searched from the start; of more, the fewest and the most."""
-_SHARES: Final = (0.5, 0.5, 0.5, 0.6, 1.0)
+_SHARES: Final = (0.5, 0.5, 0.6, 1.0)
 """The part of alpha that each look has. All looks judge the same head counts by a scatter that is
 larger than most have, so that together they stay within alpha (docs/notes/transitions.md)."""
 _LEANING: Final = 0.5
@@ -496,5 +496,5 @@ def _ladder(lengths: int, heads: int) -> list[_Rung]:
     middle, then all, then more seeds."""
     ends, every = {0, lengths - 1}, range(lengths)
     sizes = (min(heads, size) for size in _HEADS)
-    places = (ends, {*ends, lengths // 2}, every, every, every)
+    places = (ends, {*ends, lengths // 2}, every, every)
     return list(dict.fromkeys(zip(map(tuple, map(sorted, places)), SEEDS, sizes, strict=True)))
