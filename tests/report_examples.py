@@ -15,8 +15,9 @@ from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import conditioning_finding
 from analysis.questions.conditioning.result import ConditioningResult
 from analysis.questions.effects.kind import effects_finding
-from analysis.questions.lean.kind import lean_finding
-from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
+from analysis.questions.groups import results_of, together
+from analysis.questions.lean.kind import LEAN, lean_finding
+from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
 from analysis.questions.pareto.kind import pareto_finding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
 from analysis.questions.transition.kind import transition_finding
@@ -184,7 +185,7 @@ def pareto_result(**changes: Any) -> ParetoResult:
             costs={"num_params": _parameters(*shape)},
             p_front=chance,
             class_=class_,
-            dominated_by=(),
+            is_dominated=False,
         )
         for shape, class_, chance in zip(SHAPES, classes, chances, strict=True)
     )
@@ -235,9 +236,7 @@ def lean_result(**changes: Any) -> LeanResult:
         baseline=_shape(*baseline),
         baseline_label=_label(*baseline),
         baseline_mean=_accuracy(*baseline),
-        baseline_values=(_accuracy(*baseline),) * 5,
         baseline_n=5,
-        baseline_costs={"num_params": _parameters(*baseline)},
         margin=0.04,
         sd=0.006,
         table=table,
@@ -262,7 +261,7 @@ def hover_texts(chart: Chart) -> list[str]:
 FAMILIES = ("vit", "xcit", "deit")
 
 
-def lean_groups() -> LeanGroups:
+def lean_groups() -> Finding:
     """Two families with the same comparison, and one whose baseline did not finish."""
     nothing = tuple(
         dataclasses.replace(row, outcome="excluded", p_worse=0.01) for row in lean_result().table
@@ -272,7 +271,8 @@ def lean_groups() -> LeanGroups:
         "vit": lean_result(at={"family": "vit"}),
         "xcit": lean_result(at={"family": "xcit"}, **none),
     }
-    return LeanGroups("family", found, {"deit": "the baseline has no full-budget run"})
+    findings = {family: lean_finding(result) for family, result in found.items()}
+    return together(LEAN, "family", findings, {"deit": "the baseline has no full-budget run"})
 
 
 def groups_input(**changes: Any) -> ReportInput:
@@ -367,12 +367,14 @@ def shape_trials() -> pd.DataFrame:
 
 def finding(result: Any, *before: Any) -> Finding:
     """What stands for a result in an answer; a front marks what the lean result before it chose."""
+    if isinstance(result, Finding):
+        return result
     if isinstance(result, TransitionResult):
         return transition_finding(result)
-    if isinstance(result, LeanResult | LeanGroups):
+    if isinstance(result, LeanResult):
         return lean_finding(result)
     if isinstance(result, ParetoResult):
-        return pareto_finding(result, list(map(finding, before)))
+        return pareto_finding(result, results_of(map(finding, before), LeanResult))
     if isinstance(result, ConditioningResult):
         return conditioning_finding(result)
     return effects_finding(result)

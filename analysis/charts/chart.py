@@ -172,15 +172,7 @@ class Reference:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A bold line of text in a chart of rows, above the rows that it is about."""
-
-    row: float
-    text: str
-
-
-Layer = Series | Band | Ribbon | Reference | Heading
+Layer = Series | Band | Ribbon | Reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Chart,
-    Heading,
     Layer,
     Mark,
     Reference,
@@ -154,8 +153,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
     """Return width and height of a chart's own figure."""
     if chart.num_rows:
         has_long = any(len(name) > _LONG_ROW for _, name in chart.y.ticks)
-        has_headings = any(isinstance(layer, Heading) for layer in chart.layers)
-        width = _WIDE_INCHES if has_long or has_headings else COLUMN_INCHES
+        width = _WIDE_INCHES if has_long else COLUMN_INCHES
         return width, (0.9 if chart.key else 0.75) + 0.17 * chart.num_rows
     if chart.legend == "beside":
         has_labels = any(point.label for series in chart.series for point in series.points)
@@ -191,11 +189,6 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
             through = axes.axvline if layer.axis == "x" else axes.axhline
             dash = _DASHES[layer.is_dashed]
             through(layer.value, color=layer.shade.light, lw=0.8, ls=dash, zorder=1)
-        case Heading():
-            look = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
-            look["bbox"] = {"facecolor": palette.PAGE.light, "edgecolor": "none", "pad": 0.6}
-            look["xycoords"] = ("axes fraction", "data")
-            _annotate(axes, shortened(layer.text, 70), (0.0, layer.row), (3, 0), **look)
         case _:
             assert_never(layer)
 

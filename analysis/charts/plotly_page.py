@@ -17,13 +17,11 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Chart,
-    Heading,
     Layer,
     Reference,
     Ribbon,
     Series,
     row_labels,
-    shortened,
 )
 from analysis.values import encode
 
@@ -37,7 +35,6 @@ _FEW_UNITS: Final = 8
 """Axes of whole numbers up to this one have a tick at each."""
 _LONGEST_ROW: Final = 36
 _LONGEST_NARROW_ROW: Final = 26
-_LONGEST_HEADING: Final = 60
 _CLEAR: Final = "rgba(0,0,0,0)"
 _HEIGHT: Final = 360
 _ROOM_ABOVE: Final = 100
@@ -238,10 +235,6 @@ def _add(figure: dict[str, Any], layer: Layer) -> None:
             if layer.label:
                 note = _note(_safe(layer.label), 1, layer.value, palette.MUTED)
                 notes.append({**note, "xshift": 4, "align": "left"})
-        case Heading():
-            text = f"<b>{_safe(shortened(layer.text, _LONGEST_HEADING))}</b>"
-            note = _note(text, 0, layer.row, palette.INK)
-            notes.append({**note, "bgcolor": palette.PAGE.light, "borderpad": 1})
         case _:
             assert_never(layer)
 

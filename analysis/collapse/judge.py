@@ -273,13 +273,16 @@ class Judge:
         return growth
 
 
-def has_stuck_runs(grid: Grid, star: float, drop: float) -> bool:
-    """Whether enough runs at h >= h* lie over half the drop above their cell's best, and further
-    than noise takes them: the best of runs that scatter is always better.
+def best_leads(grid: Grid, star: float, drop: float, least: float) -> bool:
+    """Whether the best of each cell's runs is read in place of the typical one: by that the error
+    drops by at least ``least``, and enough runs at h >= h* lie over half the drop above their
+    cell's best, and further than noise takes them: the best of runs that scatter is always better.
 
     The noise is that of the nearest quarter of pairs of runs, so that stuck ones are no part of it:
     of those of the head count, or of all these head counts where it is larger.
     """
+    if drop < least:
+        return False
     after = np.flatnonzero(grid.heads >= star).tolist()
     pairs = [pair_differences(grid.alike(k)) for k in after]
     sds = [near_sd(gaps, 0.25) if gaps.size else 0.0 for gaps in (*pairs, np.concatenate(pairs))]
@@ -303,7 +306,7 @@ def judge_runs(
         if grid.fewest < FEWEST_FOR_BEST:
             return judged[0]
     drop, star = float(falls.drop[0]), grid.heads[falls.star[0]]
-    return judged[drop >= limits.min_drop and has_stuck_runs(grid, star, drop)]
+    return judged[best_leads(grid, star, drop, limits.min_drop)]
 
 
 def _p_values(ratio: FloatArray, null: FloatArray, draws: int) -> FloatArray:

@@ -14,7 +14,8 @@ from analysis.ask import answer_runs
 from analysis.compare.differences import Tasks, differences, task_text
 from analysis.compare.result import STUDY, Comparison, Pair, StudySide
 from analysis.questions.base import StudyRuns
-from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
+from analysis.questions.groups import results_of
+from analysis.questions.lean.result import LeanResult
 from analysis.questions.pareto.fit import FrontDraws, fit, volume_interval
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.result import TransitionResult
@@ -83,12 +84,7 @@ def compare_studies(
             answer=tuple(answers[label].sentences),
             problem=answers[label].problem,
             transition=answers[label].result(TransitionResult),
-            lean={
-                lean.heading: lean
-                for finding in answers[label].findings
-                if isinstance(finding.result, LeanResult | LeanGroups)
-                for lean in comparisons(finding.result)
-            },
+            lean={lean.heading: lean for lean in results_of(answers[label].findings, LeanResult)},
             hv=volume_interval(volumes[label], settings.confidence) if label in volumes else None,
         )
         for label, study in by_label.items()

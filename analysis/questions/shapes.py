@@ -11,7 +11,6 @@ from analysis.questions.settings import Option
 from analysis.runs.choices import form_of
 from analysis.runs.columns import require
 from analysis.runs.grouped import TASK_AXES, Grouped, grouped
-from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
@@ -279,22 +278,6 @@ def with_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
         question["baseline"] = read_baseline(baseline, shape, study.trials)
         question["within"] = None
     return study.asking(question)
-
-
-def shapes_beyond_answer(study: StudyRuns) -> Grouped | None:
-    """Return a study's shapes of at least two axes; None where its answer says it all.
-
-    Where no axis varies but those of a transition question, means of the same cells by a weaker
-    test would only contradict the answer.
-
-    Raises:
-        UserError: as `grouped` does.
-    """
-    if not study.trials["status"].isin(FULL).any():
-        return None
-    shapes = study_shapes(study)
-    is_answered = set(shapes.columns) <= set(answered_axes(study))
-    return None if is_answered or len(shapes.columns) < 2 else shapes
 
 
 def answered_axes(study: StudyRuns) -> tuple[str, ...]:

@@ -157,12 +157,3 @@ def to_quality(
         return (values.copy() if goal == "max" else -values), []
     y, notes = transform(values, scale, eval_size, metric)
     return (100 * values, []) if scale == "accuracy" else (-y, notes)
-
-
-def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
-    """Return the metric value of a quality (inverse of `to_quality`)."""
-    if scale == "error":
-        return float(10.0**-quality)
-    if scale == "accuracy":
-        return quality / 100
-    return quality if scale is None and goal == "max" else -quality

@@ -195,18 +195,14 @@ def at_best(nuisance: Sequence[str], noun: str = "shape") -> str:
     return f", each {noun} at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
-def all_at_best(nuisance: Sequence[str], noun: str = "shape") -> str:
-    """Return the sentence that each shape is at its best setting."""
-    return f"Each {noun} is taken at its best {' and '.join(nuisance)}."
-
-
-def at_fixed_rate(rate: float | None, before: str = "") -> str:
-    """Return the clause that all runs had one learning rate, or the sentence that begins with
-    ``before``; empty where they had several."""
+def settings_text(nuisance: Sequence[str], rate: float | None = None, noun: str = "shape") -> str:
+    """Return the sentence that each shape is at its best setting, or that all runs had one learning
+    rate; empty where neither is so."""
+    if nuisance:
+        return f"Each {noun} is taken at its best {' and '.join(nuisance)}."
     if rate is None:
         return ""
-    text = f"the one learning rate {value_text(rate)}, which was not tuned"
-    return f"{before} {text}." if before else f", each at {text}"
+    return f"All runs had the one learning rate {value_text(rate)}, which was not tuned."
 
 
 def setting_header(nuisance: Sequence[str]) -> tuple[str, ...]:

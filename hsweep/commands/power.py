@@ -111,16 +111,16 @@ def _choice(plan: "Plan", question: Any) -> "SettingChoice":
 
 def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "LeanPowerResult":
     from analysis.ask import answer_study
-    from analysis.questions.lean.result import LeanGroups, LeanResult
+    from analysis.questions.groups import results_of
+    from analysis.questions.lean.result import LeanResult
     from analysis.questions.power.fit import plan_lean
     from hsweep.planning.answerable import comparisons, num_cheaper
 
     seen = None
     if study is not None:
         answer = answer_study(study)
-        groups, alone = answer.result(LeanGroups), answer.result(LeanResult)
         # Of several comparisons the noisiest decides how many seeds are enough for all.
-        results = [*(groups.found.values() if groups else ()), *([alone] if alone else [])]
+        results = results_of(answer.findings, LeanResult)
         seen = max(results, key=lambda result: result.sd or 0.0, default=None)
         if seen is None:
             raise UserError(

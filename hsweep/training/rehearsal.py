@@ -3,12 +3,10 @@
 It runs on the CPU with batches of a few examples, and its evaluation is divided as among thousands
 of processes, where its task divides one. Names, kinds and shapes are those of the trial; values
 mean nothing. What fails in this short form is tried with whole batches before it counts as a
-mistake, where that is affordable. Above ``MAX_FLOPS`` or ``MAX_BYTES`` the model is built without
-memory (on torch's meta device), and only its loss is computed there.
+mistake, where that is affordable. Above ``MAX_FLOPS`` or ``MAX_BYTES`` only the data are tried.
 """
 
 import contextlib
-import functools
 import sys
 import tempfile
 import time
@@ -27,11 +25,11 @@ from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Assignment, Event, Resources, Trial
 from hsweep.errors import UserError, defined_at, format_error, shown, user_frame
 from hsweep.training import evaluation
-from hsweep.training.batches import moved, num_examples
+from hsweep.training.batches import num_examples
 from hsweep.training.devices import is_out_of_memory
 from hsweep.training.evaluation import MetricsError
 from hsweep.training.loop import train_setup
-from hsweep.training.opening import autocast_of, data_of, open_trial
+from hsweep.training.opening import data_of, open_trial
 from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.run import Channel
 from hsweep.training.trial_run import TrialRun
@@ -52,7 +50,6 @@ _PARTS: Final = 10_000
 """The number of parts that an evaluation is divided into here. Only the last part is computed,
 which always has a row."""
 _CPU: Final = torch.device("cpu")
-_META: Final = torch.device("meta")
 
 
 _MOST_PAIRS: Final = 5
@@ -205,7 +202,7 @@ def rehearse(trial: Trial, data: TaskData) -> str:
         short_data = open_data(short)
         batch = _first_batch(short_data)
         if not _is_affordable(trial, num_examples(batch) or trial.recipe.batch_size):
-            return _try_without_memory(trial, data, batch)
+            return "too large to be tried out on the CPU"
         try:
             return _try_updates(short, short_data, batch)
         except RehearsalError as error:
@@ -268,37 +265,19 @@ def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
         with _blaming("building the model of"):
             setup = open_trial(run, data)
         seed_all(trial.seeds.sampling, _CPU)
-        with _blaming("the training loss of"), _watched(setup.model):
+        with _blaming("the training loss of"):
             setup.model.train()
             with setup.autocast:
                 loss = data.loss(setup.model, batch)
             _check_loss(loss, data, list(setup.model.parameters()))
         try:
-            with _blaming("training"), _watched(setup.model), last_part:
+            with _blaming("training"), _limited(setup.model), last_part:
                 train_setup(run, setup)
         except MetricsError as error:
             raise RehearsalError(str(error), defined_at(data.evaluate)) from error
         except _DoneError as done:
             return str(done)
     raise AssertionError("a trial ends at its first report")
-
-
-def _try_without_memory(trial: Trial, data: TaskData, batch: Batch) -> str:
-    """Try the loss without memory; an evaluation needs values."""
-    beyond = "too large to be tried out on the CPU"
-    try:
-        with _blaming("building the model of"), _META:
-            model = trial.built[1].build()
-        model.train()
-        with _blaming("the training loss of"), autocast_of(trial.recipe, _CPU):
-            loss = data.loss(model, moved(batch, _META))
-        _check_loss(loss, data, list(model.parameters()))
-    except RehearsalError as error:
-        # A task that looks at values is not wrong.
-        if _is_about_devices(error.__cause__):
-            return beyond
-        raise
-    return f"{beyond}: its evaluation was not tried, its loss was, without values"
 
 
 def _check_loss(loss: object, data: TaskData, parameters: Sequence[nn.Parameter]) -> None:
@@ -340,31 +319,18 @@ def _blaming(activity: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched(model: nn.Module) -> Iterator[None]:
-    """Before every call of a module, check the ids of an embedding and, from the first evaluation
-    on, the time."""
+def _limited(model: nn.Module) -> Iterator[None]:
+    """End an evaluation at the first call of a module after `EVALUATION_SECONDS`."""
     deadline: float | None = None
 
-    def check(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def check(module: nn.Module, _args: object) -> None:
         nonlocal deadline
         if deadline is None and not module.training:
             deadline = time.perf_counter() + EVALUATION_SECONDS
         if deadline is not None and time.perf_counter() > deadline:
             raise _DoneError(f"its evaluation takes more than {EVALUATION_SECONDS:g} s")
-        if not isinstance(module, nn.Embedding) or not args or not isinstance(args[0], Tensor):
-            return
-        ids = args[0]
-        if ids.numel() and not ids.is_meta and (largest := int(ids.max())) >= module.num_embeddings:
-            raise IndexError(
-                f"the model's embedding {name!r} has {module.num_embeddings} rows and is given the "
-                f"id {largest}; it needs at least {largest + 1}: raise the model's vocabulary (or "
-                "length), or lower the task's"
-            )
 
-    handles = [
-        module.register_forward_pre_hook(functools.partial(check, name))
-        for name, module in model.named_modules()
-    ]
+    handles = [module.register_forward_pre_hook(check) for module in model.modules()]
     try:
         yield
     finally:
@@ -386,5 +352,4 @@ def _is_affordable(trial: Trial, examples: int) -> bool:
 
 
 def _is_about_devices(error: BaseException | None) -> bool:
-    words = str(error).lower()
-    return isinstance(error, NotImplementedError) or "meta" in words or "cuda" in words
+    return isinstance(error, NotImplementedError) or "cuda" in str(error).lower()

@@ -11,7 +11,6 @@ from analysis.charts.chart import (
     Axis,
     Band,
     Chart,
-    Heading,
     Layer,
     Mark,
     Reference,
@@ -47,7 +46,6 @@ ALL_LAYERS = {
     ),
     "rows": chart_of(
         Reference("x", 0.0),
-        Heading(0, "family = <vit>"),
         Series(POINTS, palette.GREY, "rows", interval="x"),
         y=row_axis(["", "one", "two", "three"], bold=[1]),
     ),
@@ -85,8 +83,6 @@ def test_texts_reach_the_page_as_they_are_and_of_several_lines_the_first_stands_
     (trace,) = figure_json(ALL_LAYERS["rows"])["data"]
     assert trace["hovertext"][0] == "<b>one</b><br>two"
     assert "a &lt;b&gt; &amp; $c$" in trace["text"][0]
-    (heading,) = figure_json(ALL_LAYERS["rows"])["layout"]["annotations"]
-    assert heading["text"] == "<b>family = &lt;vit&gt;</b>"
 
 
 def test_a_text_for_all_points_names_what_each_stands_for() -> None:

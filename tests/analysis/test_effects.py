@@ -23,23 +23,23 @@ def run(frame: pd.DataFrame, **changes: object) -> EffectsResult:
 
 
 def effect(result: EffectsResult, axis: str):
-    return next(found for found in result.axes if found.axis == axis)
+    return next(found for found in result.axes if found.axes == (axis,))
+
+
+def steps(result: EffectsResult, axis: str):
+    return [found for found in result.steps if found.axes == (axis,)]
 
 
 def test_an_additive_truth_is_found_and_its_steps_too():
     result = run(grid(additive, 1, sd=0.05, seeds=5))
     heads, depth = effect(result, "heads"), effect(result, "depth")
     assert (heads.verdict, depth.verdict) == ("helps", "hurts")
-    assert heads.effect.low < 1 < heads.effect.high
-    assert depth.effect.low < -0.5 < depth.effect.high
-    assert [(step.low, step.high) for step in heads.steps] == [(2, 4), (4, 8)]
-    assert all(abs(step.effect.estimate - 1) < 0.1 for step in heads.steps)
-    assert (heads.pairs, heads.improved, depth.improved) == (6, 6, 0)
-    assert {pair.held for step in heads.steps for pair in step.pairs} == {
-        "depth=1",
-        "depth=2",
-        "depth=4",
-    }
+    assert heads.gain.low < 1 < heads.gain.high
+    assert depth.gain.low < -0.5 < depth.gain.high
+    assert [step.values for step in steps(result, "heads")] == [(2, 4), (4, 8)]
+    assert all(abs(step.gain.estimate - 1) < 0.1 for step in steps(result, "heads"))
+    assert (heads.units, heads.improved, depth.improved) == (6, 6, 0)
+    assert [step.units for step in steps(result, "heads")] == [3, 3]
 
 
 def test_shapes_of_several_settings_are_compared_at_their_best():
@@ -61,7 +61,7 @@ def test_with_every_pair_in_every_seed_it_is_the_t_test_over_seeds():
     assert found.p == pytest.approx(expected.pvalue)
     assert found.df == pytest.approx(3)
     low, high = expected.confidence_interval()
-    assert (found.effect.low, found.effect.high) == pytest.approx((low, high))
+    assert (found.gain.low, found.gain.high) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,15 @@ def test_where_nothing_matters_little_is_established_and_intervals_hold_zero(noi
     together = [found.interactions[0].verdict in ("helps", "hurts") for found in results]
     assert np.mean(wrong) <= 0.09
     assert np.mean(together) <= 0.09
-    inside = [axis.effect.low <= 0 <= axis.effect.high for r in results for axis in r.axes]
+    inside = [axis.gain.low <= 0 <= axis.gain.high for r in results for axis in r.axes]
     assert np.mean(inside) >= 0.92
 
 
 def test_an_interaction_is_found_and_told_from_axes_that_add_up():
     planted = run(grid(interacting, 3, sd=0.1)).interactions[0]
-    assert (planted.first, planted.second, planted.verdict) == ("heads", "depth", "helps")
-    assert planted.effect.low < 1 < planted.effect.high
-    assert planted.squares == 4
-    assert len(planted.levels) == 9
+    assert (planted.axes, planted.verdict) == (("heads", "depth"), "helps")
+    assert planted.gain.low < 1 < planted.gain.high
+    assert planted.units == 4
     found = [run(grid(additive, seed, sd=0.1)).interactions[0].verdict for seed in range(60)]
     assert found.count("unclear") >= 52
 
@@ -100,8 +99,8 @@ def test_a_stopped_run_is_a_bound_and_its_pairs_are_lost():
     result = run(frame)
     heads, depth = effect(result, "heads"), effect(result, "depth")
     assert result.lost == {"stopped early": 1}
-    assert (heads.pairs, heads.lost) == (4, {"stopped early": 2})
-    assert (depth.pairs, depth.lost) == (4, {"stopped early": 2})
+    assert (heads.units, heads.lost) == (4, {"stopped early": 2})
+    assert (depth.units, depth.lost) == (4, {"stopped early": 2})
     assert result.interactions[0].lost == {"stopped early": 4}
     assert "2 lost (2 stopped early)" in " ".join(effects_sentences(result))
     frame.loc[stopped, "score"] = 1e6
@@ -112,8 +111,7 @@ def test_a_failed_run_costs_its_seed_alone():
     frame = grid(additive, 6, sd=0.1)
     one = (frame["heads"] == 4) & (frame["depth"] == 2) & (frame["seed"] == 1)
     result = run(frame.assign(status=frame["status"].mask(one, "failed")))
-    (pair,) = (pair for pair in effect(result, "heads").steps[0].pairs if pair.held == "depth=2")
-    assert (pair.seeds, effect(result, "heads").lost) == (2, {})
+    assert (effect(result, "heads").units, effect(result, "heads").lost) == (6, {})
 
 
 def test_pairs_without_two_common_seeds_are_lost_while_others_have_them():
@@ -121,7 +119,7 @@ def test_pairs_without_two_common_seeds_are_lost_while_others_have_them():
     other = (frame["heads"] == 8) & (frame["depth"] == 4)
     frame.loc[other, "seed"] += 10
     found = effect(run(frame), "heads")
-    assert (found.pairs, found.lost) == (5, {"fewer than two seeds in common": 1})
+    assert (found.units, found.lost) == (5, {"fewer than two seeds in common": 1})
 
 
 def test_seeds_of_their_own_are_compared_unmatched():
@@ -146,14 +144,14 @@ def test_a_single_run_in_the_middle_of_every_line_spoils_no_mean():
     both = pd.concat([frame, other])[lambda runs: (runs["heads"] != 4) | (runs["seed"] == 400)]
     (heads,) = run(both, config=["heads", "task"]).axes
     assert heads.verdict == "helps"
-    assert {step.p for step in heads.steps} == {None}
+    assert {step.p for step in steps(run(both, config=["heads", "task"]), "heads")} == {None}
 
 
 def test_one_seed_is_shown_and_not_tested():
     result = run(grid(additive, 9, seeds=1))
     assert {axis.verdict for axis in result.axes} == {"untested"}
-    assert all(axis.p is None and np.isnan(axis.effect.low) for axis in result.axes)
-    assert all(np.isfinite(axis.effect.estimate) for axis in result.axes)
+    assert all(axis.p is None and np.isnan(axis.gain.low) for axis in result.axes)
+    assert all(np.isfinite(axis.gain.estimate) for axis in result.axes)
     assert "single runs" in " ".join(effects_sentences(result))
     assert any("no effect can be tested" in warning for warning in result.warnings)
 
@@ -162,7 +160,7 @@ def test_a_metric_to_minimise_mirrors_one_to_maximise():
     frame = grid(additive, 10)
     up, down = run(frame), run(frame.assign(score=-frame["score"]), goal="min")
     for one, other in zip(up.axes, down.axes, strict=True):
-        assert one.effect == pytest.approx(other.effect)
+        assert one.gain == pytest.approx(other.gain)
         assert one.p == pytest.approx(other.p)
 
 
@@ -170,10 +168,8 @@ def test_errors_are_compared_in_decades():
     frame = grid(additive, 11, sd=0.05)
     errors = frame.assign(score=10.0 ** -frame["score"])
     result = run(errors, goal="min", scale="error")
-    assert effect(result, "heads").effect.estimate == pytest.approx(1, abs=0.1)
+    assert effect(result, "heads").gain.estimate == pytest.approx(1, abs=0.1)
     assert "decades of score" in effects_table(result).header[2]
-    level = result.interactions[0].levels[0]
-    assert level.metric.low < level.metric.estimate < level.metric.high
 
 
 def test_names_are_held_and_not_compared():
@@ -182,15 +178,15 @@ def test_names_are_held_and_not_compared():
     frame = pd.concat([first.assign(task="a"), second.assign(task="b")])
     result = run(frame, config=[*SHAPE, "task"])
     assert result.held == ("task",)
-    assert abs(effect(result, "heads").effect.estimate - 1) < 0.1
-    assert effect(result, "heads").pairs == 12
+    assert abs(effect(result, "heads").gain.estimate - 1) < 0.1
+    assert effect(result, "heads").units == 12
 
 
 def test_a_width_that_follows_the_heads_does_not_keep_them_from_being_paired():
     frame = grid(additive, 14, sd=0.1)
     coupled = run(frame.assign(head_dim=64 // frame["heads"]), config=[*SHAPE, "head_dim"])
     assert coupled.follows == {"head_dim": "heads"}
-    assert effect(coupled, "heads").effect == effect(run(frame), "heads").effect
+    assert effect(coupled, "heads").gain == effect(run(frame), "heads").gain
     free = frame.rename(columns={"depth": "head_dim"})
     free = free.assign(embed_dim=free["heads"] * free["head_dim"])
     found = run(free, config=["heads", "head_dim", "embed_dim"])
@@ -204,29 +200,25 @@ def test_other_axes_are_held_on_a_grid_of_three():
         for ratio in (2, 4)
     ]
     result = run(pd.concat(frames), config=[*SHAPE, "mlp_ratio"])
-    assert effect(result, "mlp_ratio").effect.estimate == pytest.approx(2, abs=0.1)
-    assert effect(result, "heads").pairs == 12
-    pairs = [(found.first, found.second) for found in result.interactions]
+    assert effect(result, "mlp_ratio").gain.estimate == pytest.approx(2, abs=0.1)
+    assert effect(result, "heads").units == 12
+    pairs = [found.axes for found in result.interactions]
     assert pairs == [("heads", "depth"), ("heads", "mlp_ratio"), ("depth", "mlp_ratio")]
 
 
 def test_missing_cells_leave_the_pairs_that_are_there():
     frame = grid(additive, 15, sd=0.1)
     frame = frame[(frame["heads"] != 4) | (frame["depth"] != 2)]
-    heads = effect(run(frame), "heads")
-    assert [(step.low, step.high, len(step.pairs)) for step in heads.steps] == [
-        (2, 4, 2),
-        (2, 8, 1),
-        (4, 8, 2),
-    ]
+    found = [(step.values, step.units) for step in steps(run(frame), "heads")]
+    assert found == [((2, 4), 2), ((2, 8), 1), ((4, 8), 2)]
 
 
 def test_holm_pays_for_every_axis_and_every_step():
     result = run(grid(additive, 16, sd=1.0, seeds=5))
     for axis in result.axes:
         assert axis.p <= axis.p_holm <= 2 * axis.p + 1e-12
-    steps = sorted((s.p, s.p_holm) for axis in result.axes for s in axis.steps)
-    assert steps[0][1] == pytest.approx(min(1, 4 * steps[0][0]))
+    least = min(result.steps, key=lambda step: step.p)
+    assert least.p_holm == pytest.approx(min(1, 4 * least.p))
 
 
 def test_it_is_plain_json_and_repeats_to_the_bit():
@@ -254,7 +246,7 @@ def test_neither_a_seed_that_lifts_all_shapes_nor_the_order_of_rows_matters(unli
     order.shuffle(rows)
     other = run(lifted.iloc[rows])
     for one, two in zip(unlifted.axes, other.axes, strict=True):
-        assert one.effect == pytest.approx(two.effect, abs=1e-9)
+        assert one.gain == pytest.approx(two.gain, abs=1e-9)
         assert one.p == pytest.approx(two.p, abs=1e-9)
 
 

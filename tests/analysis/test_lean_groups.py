@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import report_examples as examples
 from rich.console import Console
 from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer
 from analysis.ask import answer_study
-from analysis.questions.base import StudyRuns
+from analysis.questions.base import Finding, StudyRuns
+from analysis.questions.groups import Groups
 from analysis.questions.lean.kind import of_study
-from analysis.questions.lean.result import LeanGroups
-from analysis.questions.pareto.result import ParetoResult
 from analysis.report.build import build_report, report_charts, report_input
 from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
@@ -62,14 +60,20 @@ class NoReports:
         return pd.DataFrame({"key": [], "top1": []})
 
 
-def compare(
+def compare(frame: pd.DataFrame, **asked: Any) -> Groups:
+    groups = finding_of(frame, **asked).result
+    assert isinstance(groups, Groups)
+    return groups
+
+
+def finding_of(
     frame: pd.DataFrame,
     *,
     axes: Sequence[str] = AXES,
     margin: float = 0.02,
     is_listed: bool = False,
     options: dict[str, Any] | None = None,
-) -> LeanGroups:
+) -> Finding:
     """Ask a study of 150 epochs with these trials."""
     blank: dict[str, Any] = {field.name: "" for field in fields(Manifest)[:19]}
     baseline = (("variant", "original"),)
@@ -89,9 +93,9 @@ def compare(
         is_listed=is_listed,
         count=lambda missing: [lacking.seeds for lacking in missing],
     )
-    groups = of_study(study, options, ()).result
-    assert isinstance(groups, LeanGroups)
-    return groups
+    finding = of_study(study, options, ())
+    assert finding is not None
+    return finding
 
 
 def test_every_family_is_compared_with_its_own_original() -> None:
@@ -130,8 +134,8 @@ def test_false_acceptances_over_all_families_stay_at_the_rate_of_one_study() -> 
         )
 
     axes = ("family", "variant")
-    found = [compare(study(), axes=axes, margin=margin).count("found") for _ in range(studies)]
-    wrong = [number > 0 for number in found]
+    found = [compare(study(), axes=axes, margin=margin).found.values() for _ in range(studies)]
+    wrong = [any(result.verdict == "found" for result in results) for results in found]
     assert np.mean(wrong) <= 0.09
 
 
@@ -179,8 +183,8 @@ def answered(tmp_path: Path) -> tuple[Answer, str]:
 def test_a_study_answers_family_by_family(answered: tuple[Answer, str]) -> None:
     answer, _ = answered
     assert answer.text.startswith(
-        "A leaner shape is established as no worse than its baseline in 1 of 2 comparisons, "
-        "all cheaper shapes are worse in 1. family = even: lean does as well as original"
+        "Leaner equivalent found with family = even; no leaner equivalent with family = odd. "
+        "family = even: lean does as well as original"
     )
     assert "family = odd: the cheaper shape tried is more than " in answer.text
     content = json.loads(json.dumps(answer.to_json(), allow_nan=False))
@@ -199,8 +203,8 @@ def test_report_and_terminal_list_the_candidates_of_every_family(
     shown = console.export_text()
     for family in ("even", "odd"):
         assert f"<td>{family}</td>" in page
-        assert family in shown[shown.index("Candidates") : shown.index("Baselines")]
-    assert "leaner equivalent in 1 of 2" in page
+        assert family in shown[shown.index("Candidates") :]
+    assert "leaner equivalent found in 1 of 2" in page
 
 
 def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> None:
@@ -213,24 +217,22 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
             is_odd = trial.point.family == "odd"
             finish(journal, trial, (0.4 if is_odd else 0.2) + 0.001 * trial.replicate)
     answer = answer_study(study)
-    finding = answer.leading
-    assert finding is not None
-    assert answer.result(ParetoResult) is None
-    fronts = finding.result.fronts
+    (finding,) = (finding for finding in answer.findings if finding.kind.name == "pareto")
+    fronts = finding.result.found
     # On one front the even family, whose error is half as large, would beat every odd shape.
     assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
     assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
     with study.reading() as tables:
         shown = report_input(study, answer, {}, tables)
-    titles = [section.title for section in finding.tables]
-    assert titles[2:4] == ["Shapes, family = even", "Shapes, family = odd"]
+    (shapes,) = (table for title, table, _ in finding.tables if title == "Shapes")
+    assert [row[0] for row in shapes.rows] == ["even"] * 2 + ["odd"] * 2
     fronts_drawn = [chart for chart in finding.charts() if chart.name.startswith("front")]
     assert [dict(chart.picks[0].at)["family"] for chart in fronts_drawn] == ["even", "odd"]
     names = [chart.name for chart in report_charts(shown)]
     assert len(names) == len(set(names))
-    page = build_report(shown)
-    for family in ("even", "odd"):
-        assert f"Shapes, family = {family}" in page
+    marked = [series.name for series in fronts_drawn[0].series if series.points]
+    assert {"baseline", "chosen"} <= set(marked)
+    assert "Shapes" in build_report(shown)
 
 
 def test_every_original_is_kept_from_early_stopping() -> None:
@@ -267,37 +269,40 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
         for name, result in groups.found.items()
     }
     assert verdicts == {"equal": "moving", "worse": "settled"}
-    finding = examples.finding(groups)
+    finding = finding_of(frame)
     head, *parts = finding.sentences
-    assert head.endswith("Of the 2 answered 1 is settled, 1 still moving.")
+    assert head == (
+        "Leaner equivalent found, still moving with family = equal; "
+        "no leaner equivalent, settled with family = worse."
+    )
     assert "Still moving: at 300 epochs the answer would change" in parts[0]
     assert "Settled: the answer stays with up to 100 times the training" in parts[1]
     assert finding.missing == ()
-    extended = examples.finding(compare(frame, is_listed=True))
+    extended = finding_of(frame, is_listed=True)
     assert [(runs.at["family"], runs.at["variant"], runs.budget) for runs in extended.missing] == [
         ("equal", "original", 300), ("equal", "lean", 300)
     ]  # fmt: skip
     assert "--only-missing trains 10 runs of 300 epochs" in extended.sentences[1]
-    assert examples.badge(groups)[0].endswith(", still moving")
-    titles = [section.title for section in finding.tables]
-    assert "Answer at each budget, family = equal" in titles
+    assert finding.badge == ("leaner equivalent found, still moving in 1 of 2", "partial")
+    (budgets,) = (table for title, table, _ in finding.tables if title == "Answer at each budget")
+    assert {row[0] for row in budgets.rows} == {"equal", "worse"}
 
 
 def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> None:
     frame = ladders(equal=0.2)
     last = frame.query("family == 'equal' and budget == 150").assign(budget=300)
     last["top1"] -= 0.05 * (last["variant"] == "lean")
-    finding = examples.finding(compare(pd.concat([frame, last]), is_listed=True))
+    finding = finding_of(pd.concat([frame, last]), is_listed=True)
     assert "Still moving: at 300 epochs the answer would change" in finding.sentences[1]
     assert finding.missing == ()
 
 
 def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> None:
     frame = ladders()
-    assert examples.badge(compare(frame))[0].endswith(", settled")
+    assert finding_of(frame).sentences[0].count(", settled with family = ") == 2
     # A family that was trained to one budget alone does not speak for the others.
-    groups = compare(frame.query("family != 'equal' or budget == 150"))
-    assert groups.settled_verdicts == ["unknown", "settled"]
-    alone = compare(frame.query("budget == 150"))
-    assert alone.settled_verdicts == []
-    assert "all runs have one budget" in examples.finding(alone).sentences[1]
+    some = finding_of(frame.query("family != 'equal' or budget == 150"))
+    assert some.sentences[0].count(", settled with family = ") == 1
+    alone = finding_of(frame.query("budget == 150"))
+    assert "settled" not in alone.sentences[0]
+    assert "all runs have one budget" in alone.sentences[1]

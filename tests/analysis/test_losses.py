@@ -11,7 +11,7 @@ import report_examples as examples
 from simulated_shapes import analysed
 
 from analysis.questions.effects import fit as effects
-from analysis.questions.lean.charts import forest_chart
+from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.result import ParetoRow
@@ -165,7 +165,7 @@ class TestShapes:
         second = said.split(". ")[1]
         assert "2 of 5 diverged at heads=6; 1 of 5 diverged at heads=4" in second
         assert "over 3 seeds left (2 of 5 diverged)" in lean_table(found).note
-        chart = forest_chart([found])
+        (chart,) = lean_charts(found)
         assert chart is not None
         assert "4 seeds left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
 

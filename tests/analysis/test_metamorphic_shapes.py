@@ -57,14 +57,14 @@ def lean_answer(frame: pd.DataFrame, unit: float = 1.0) -> list[Any]:
 def front_answer(frame: pd.DataFrame, unit: float = 1.0) -> list[Any]:
     found = fit_pareto(frame, settings=ParetoSettings(draws=300), **ROLES)
     return [
-        (row.label, row.class_, row.n, row.lost, row.p_front, row.dominated_by)
+        (row.label, row.class_, row.n, row.lost, row.p_front, row.is_dominated)
         for row in found.table
     ]
 
 
 def effects_answer(frame: pd.DataFrame, unit: float = 1.0) -> list[Any]:
     found = analysed(effects.fit, frame, **ROLES)
-    return [(axis.axis, axis.verdict, axis.pairs, axis.p_holm) for axis in found.axes]
+    return [(axis.axes, axis.verdict, axis.units, axis.p_holm) for axis in found.axes]
 
 
 ANSWERS = pytest.mark.parametrize("answer", [lean_answer, front_answer, effects_answer])

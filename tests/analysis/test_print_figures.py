@@ -133,9 +133,13 @@ def within(box: Bbox, axis: PrintedAxis, axes: Axes) -> bool:
 
 def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
     written = save_figures(report_charts(examples.groups_input()), tmp_path, formats=("svg",))
-    assert [path.name for path in written] == ["candidates.svg", "front-num_params.svg"]
-    forest, front = (path.read_text("utf-8") for path in written)
-    assert "family = xcit" in forest
+    assert [path.name for path in written] == [
+        "candidates-family-vit.svg",
+        "candidates-family-xcit.svg",
+        "front-num_params.svg",
+    ]
+    _, forest, front = (path.read_text("utf-8") for path in written)
+    assert "worse" in forest
     assert "parameters" in front
     assert "baseline" in front
 

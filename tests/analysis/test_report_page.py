@@ -14,7 +14,7 @@ import report_examples as examples
 from markupsafe import Markup
 
 from analysis.charts import palette
-from analysis.charts.chart import Band, Heading
+from analysis.charts.chart import Band
 from analysis.charts.plotly_page import figure_json
 from analysis.report.build import (
     ReportInput,
@@ -233,15 +233,13 @@ def test_shapes_show_a_front_for_each_cost_and_the_forest() -> None:
     assert names == ["candidates", "front-num_params"]
 
 
-def test_several_comparisons_share_one_forest_with_a_block_each() -> None:
+def test_each_of_several_comparisons_has_a_forest_of_its_own() -> None:
     drawn = {chart.name: chart for chart in report_charts(examples.groups_input())}
-    forest = drawn["candidates"]
-    assert [(each.row, each.text) for each in forest.layers if isinstance(each, Heading)] == [
-        (0, "family = vit"),
-        (6, "family = xcit"),
-    ]
-    rows = [point.y for series in forest.series for point in series.points]
-    assert sorted(rows) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    for family in ("vit", "xcit"):
+        forest = drawn[f"candidates-family-{family}"]
+        assert forest.title.endswith(f"family = {family}")
+        assert sum(len(series.points) for series in forest.series) == 5
+        assert all(dict(pick.at)["family"] == family for pick in forest.picks)
     front = drawn["front-num_params"].series
     marked = {series.name: len(series.points) for series in front}
     assert (marked["baseline"], marked["chosen"]) == (2, 1)

@@ -17,8 +17,6 @@ from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS
 from analysis.charts.picks import link_runs, query_text
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.text import (
-    group_baselines_table,
-    group_candidates_table,
     lean_table,
 )
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
@@ -297,13 +295,11 @@ def test_a_query_can_be_typed_into_the_table_of_trials(
 
 def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() -> None:
     groups = examples.lean_groups()
-    candidates = group_candidates_table(groups)
+    title, candidates, _ = groups.tables[0]
+    assert title == "Candidates"
     assert [row[0] for row in candidates.rows] == ["vit"] * 5 + ["xcit"] * 5
     assert candidates.header[:2] == ("family", "shape")
-    baselines = group_baselines_table(groups)
-    assert [row[0] for row in baselines.rows] == ["vit", "xcit", "deit"]
-    assert baselines.rows[2][-1] == "No answer: the baseline has no full-budget run."
-    assert all(len(row) == len(baselines.header) for row in baselines.rows)
+    assert groups.sentences[-1] == "family = deit: no answer: the baseline has no full-budget run."
 
 
 @example(low=3.1252482931151472e-12, ratio=1.0625, most=3)

@@ -21,11 +21,11 @@ from analysis.questions.effects import fit as effects
 from analysis.questions.effects.charts import effect_charts, effect_rows
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
-from analysis.questions.effects.text import effects_sentences
 from analysis.report.build import build_report, report_charts
 from analysis.report.build import report_input as study_report
 from analysis.result_files import write_answer
 from hsweep.cli import main
+from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
 
@@ -42,13 +42,10 @@ def told(frame: pd.DataFrame) -> EffectsResult:
     return analysed(effects.fit, frame, **OPTIONS)
 
 
-def test_charts_show_every_pair_and_step(told: EffectsResult) -> None:
-    gains, interaction = effect_charts(told)
-    assert [gains.name, interaction.name] == ["effects", "interaction"]
-    points = {series.name: len(series.points) for series in gains.series}
-    assert points["a matched pair"] == 12
-    assert sum(points.values()) == 12 + 2 + 4
-    assert len(interaction.layers) == 3
+def test_the_chart_shows_every_axis_and_step(told: EffectsResult) -> None:
+    (gains,) = effect_charts(told)
+    assert gains.name == "effects"
+    assert sum(len(series.points) for series in gains.series) == 2 + 4
 
 
 def test_the_report_and_the_figures_have_them(told: EffectsResult, tmp_path: Path) -> None:
@@ -61,7 +58,7 @@ def test_the_report_and_the_figures_have_them(told: EffectsResult, tmp_path: Pat
     ):
         assert text in page
     written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
-    assert {"effects", "interaction"} <= written
+    assert "effects" in written
 
 
 def analyse(path: Path, *more: str) -> Any:
@@ -130,38 +127,23 @@ def study(tmp_path: Path) -> StudyFolder:
     return found
 
 
-def test_a_study_says_what_its_axes_do_besides_its_question(study: StudyFolder) -> None:
+def test_a_study_says_what_axes_do_that_its_question_does_not_ask_about(
+    study: StudyFolder,
+) -> None:
     answer = answer_study(study)
     told = answer.result(EffectsResult)
     assert told is not None
-    assert [axis.axis for axis in told.axes] == ["heads", "width", "lr"]
-    assert told.scale == "error"
+    (rate,) = told.axes
+    assert (rate.axes, rate.verdict, rate.p_holm) == (("lr",), "helps", rate.p)
+    assert (told.held, told.interactions, told.scale) == (("heads", "width"), (), "error")
+    assert any("heads is what the question asks about" in text for text in told.warnings)
+    assert {effect.axes for effect, _ in effect_rows(told)} == {("lr",)}
     content = answer.to_json()
     assert content["kind"] == "transition"
-    assert content["effects"]["axes"][0]["axis"] == "heads"
+    assert content["effects"]["axes"][0]["axes"] == ["lr"]
     with study.reading() as tables:
         page = build_report(study_report(study, answer, {}, tables))
     assert "Effects of single axes" in page
-
-
-def test_effects_do_not_test_again_what_the_question_asks(study: StudyFolder) -> None:
-    found = answer_study(study).result(EffectsResult)
-    assert found is not None
-    heads, width, rate = found.axes
-    for axis in (heads, width):
-        assert (axis.verdict, axis.p, axis.p_holm, axis.df) == ("answered", None, None, None)
-        assert all(step.p is None and math.isnan(step.effect.low) for step in axis.steps)
-    # The steps of heads, a doubling each: a factor of 4.
-    assert [step.effect.estimate for step in heads.steps] == pytest.approx([0.6, 0.6], abs=0.05)
-    assert (rate.verdict, rate.p_holm) == ("helps", rate.p)
-    assert [{pair.first, pair.second} for pair in found.interactions] == [
-        {"heads", "lr"},
-        {"width", "lr"},
-    ]
-    assert {axis.axis for axis, _ in effect_rows(found)} == {"lr"}
-    sentence = " ".join(effects_sentences(found))
-    assert "No effect of heads" not in sentence
-    assert "The question asks about heads and width" in sentence
 
 
 def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
@@ -176,9 +158,8 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
             finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
     answer = answer_study(found)
     assert answer.result(EffectsResult) is None
-    told = asked(found)
-    assert "its answer says what they do" in told.text
-    assert told.to_json()["axes"][0]["verdict"] == "answered"
+    with pytest.raises(UserError, match="besides heads, width, as the question asks"):
+        asked(found)
 
 
 def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
@@ -197,11 +178,11 @@ def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
     answer = answer_study(found)
     told = answer.result(EffectsResult)
     assert told is not None
-    assert [axis.axis for axis in told.axes] == ["heads", "width"]
+    assert [axis.axes for axis in told.axes] == [("heads",), ("width",)]
     assert (told.nuisance, told.tried) == (("lr",), 6)
-    # Of the better rate.
-    level = next(each for each in told.interactions[0].levels if each.first == 1)
-    assert level.metric.estimate == pytest.approx(0.004, rel=0.02)
+    # Of the better rate: a doubling of heads halves the error, one of width doubles it.
+    gains = [axis.gain.estimate for axis in told.axes]
+    assert gains == pytest.approx([math.log10(2), -math.log10(2)], abs=0.01)
 
 
 def test_a_study_can_be_asked_for_them_alone(study: StudyFolder) -> None:

@@ -7,7 +7,7 @@ from analysis.charts import palette
 from analysis.charts.axes import GridAxis, value_axis
 from analysis.charts.chart import Chart, Mark, Series, Stroke, by_look, symbol_of
 from analysis.charts.picks import short_label
-from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
+from analysis.questions.conditioning.result import HEAD_DIM, ConditioningResult
 from analysis.statistics.values import Interval
 from analysis.text.numbers import number_text
 from hsweep.design.labels import varying_axes
@@ -28,7 +28,7 @@ def conditioning_charts(result: ConditioningResult) -> list[Chart]:
 def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:
     """Return the colour of each series, the same in all charts."""
     names = [trend.series for trend in result.trends]
-    listed = list(dict.fromkeys([*names, *(shape.series[0] for shape in result.shapes)]))
+    listed = list(dict.fromkeys([*names, *(shape.series for shape in result.shapes)]))
     return dict(zip(listed, palette.shades_for(listed), strict=True))
 
 
@@ -44,15 +44,13 @@ def _heads_chart(result: ConditioningResult) -> Chart:
             text = f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}"
             marks.append(Mark(axis.at(x), value, hover=text))
         layers.append(Series(tuple(marks), shade, name, symbol=symbol, line=Stroke()))
-        members = [s for s in result.shapes if trend.series in s.series and s.x in trend.x]
-        if len(members) > len(trend.x) or any(shape.n > 1 for shape in members):
-            runs = []
-            for shape in members:
-                for value in shape.condition_values:
-                    text = f"{number_text(value, 4)}\n{shape.label}"
-                    place = axis.at(shape.x or 0)
-                    runs.append(Mark(place, value, hover=text, size=5, opacity=0.4))
-            layers.append(Series(tuple(runs), shade, group=name, symbol=symbol))
+        members = [s for s in result.shapes if trend.series == s.series and s.x in trend.x]
+        runs = [
+            Mark(axis.at(shape.x or 0), value, hover=shape.label, size=5, opacity=0.4)
+            for shape in members
+            for value in shape.condition_values
+        ]
+        layers.append(Series(tuple(runs), shade, group=name, symbol=symbol))
         if trend.predicted:
             points = tuple(
                 Mark(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
@@ -82,25 +80,22 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     axes = varying_axes(configs)
     # What the colours tell already is left out of the names.
     axes = tuple(name for name in axes if len(shades) < 2 or name != HEAD_DIM) or axes
-    # A shape's colour is that of the first of its series that is drawn as a curve.
-    curves = {trend.series for trend in result.trends}
-    first_series = [
-        next((s for s in shape.series if s in curves), shape.series[0]) for shape in result.shapes
-    ]
     looks = {
         series: Series((), shades[series], series, symbol=symbol_of(at), is_thin=True)
-        for at, series in enumerate(dict.fromkeys(first_series))
+        for at, series in enumerate(dict.fromkeys(shape.series for shape in result.shapes))
     }
-    points = [
+    marks = [
         Mark(
             shape.condition,
             shape.metric,
             Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
-            hover=_hover(shape, result),
+            hover=f"{shape.label}\n{result.metric} {number_text(shape.metric, 4)}\n"
+            f"condition number {number_text(shape.condition)}",
             label=short_label(shape.config, axes) if has_names else "",
         )
         for shape in result.shapes
     ]
+    points = zip((shape.series for shape in result.shapes), marks, strict=True)
     conditions = [shape.condition for shape in result.shapes]
     # Names stand to the right.
     low, high = min(conditions), max(conditions)
@@ -116,19 +111,7 @@ def _metric_chart(result: ConditioningResult) -> Chart:
         f"paper's account points should rise to the {'right' if is_min else 'left'}.",
         dataclasses.replace(x, range=(low / room, high * room**2)),
         value_axis(result.metric, metrics, log=result.scale == "error"),
-        tuple(by_look(looks, zip(first_series, points, strict=True))),
+        tuple(by_look(looks, points)),
         is_wide=True,
         legend="beside",
     )
-
-
-def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:
-    runs = f"{shape.n} run{'' if shape.n == 1 else 's'}{shape.lost.behind}"
-    lines = [
-        shape.label,
-        f"{result.metric} {number_text(shape.metric, 4)} over {runs}",
-        f"condition number {number_text(shape.condition)}",
-    ]
-    if shape.prediction is not None:
-        lines.append(f"theory {number_text(shape.prediction)}")
-    return "\n".join(lines)

@@ -29,22 +29,20 @@ from analysis.questions.conditioning.result import (
     ConditioningVerdict,
     HeadsTrend,
     Leading,
-    TheoryCheck,
 )
 from analysis.runs.grouped import Shape, grouped
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
 from analysis.statistics.permutation import RankTest, partial_rank_test, rank_test
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray
 from analysis.text.numbers import cost_title, number_text, p_text, percent_text
-from analysis.values import AxisValue, Config, Number, number
+from analysis.values import AxisValue, Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
 CONDITION: Final = "condition_number"
 PREDICTION: Final = "predicted_condition_number"
 CAPPED: Final = "condition_number_capped"
-EMBED_DIM: Final = "embed_dim"
 _SAME_SIZE: Final = 1.05
 """Shapes whose sizes differ by less than this factor count as equally large."""
 _CONFOUNDED: Final = 0.8
@@ -86,7 +84,7 @@ def fit(
         if name not in known:
             raise unknown_name("column", name, map(str, known))
     size = size or ("num_params" if "num_params" in known else None)
-    extra = [name for name in (PREDICTION, size, CAPPED, EMBED_DIM) if name in known]
+    extra = [name for name in (PREDICTION, size, CAPPED) if name in known]
     numbers = dict.fromkeys([CONDITION, *(name for name in extra if name and name not in config)])
     shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers), far=0.0)
     warnings = list(shapes_of_runs.warnings)
@@ -106,20 +104,19 @@ def fit(
         (_conditioned(shape, x, scale, size) for shape in probed_shapes),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
-    shapes = _without_twins(shapes, x, warnings)
-    if capped := sum(bool(shape.capped) for shape in shapes):
+    capped_shares = [_mean(shape.numbers.get(CAPPED)) for shape in probed_shapes]
+    if capped := sum(bool(share) for share in capped_shares):
         warnings.append(
             f"{capped} of {len(shapes)} shapes have matrices that are singular to float32; their "
             "condition numbers stand at its limit, so only ranks are to be trusted there"
         )
     if any(shape.n == 1 for shape in shapes):
         warnings.append("some shapes have a single run, so their place is uncertain by its noise")
-    rng = np.random.default_rng(settings.rng_seed)
+    rng = np.random.default_rng(0)
     tests = correlations(shapes, goal, settings, rng)
     result = ConditioningResult(
         shapes=tuple(shapes),
         trends=_heads_trends(shapes, x, config, settings, rng),
-        theory=_theory_check(shapes, settings, rng),
         x=x,
         metric=runs.metric,
         goal=goal,
@@ -136,13 +133,12 @@ def fit(
 def _conditioned(shape: Shape, x: str, scale: Scale, size: str | None) -> ConditionedShape:
     axes = {k: number(v) if isinstance(v, float) else v for k, v in shape.config.items()}
     heads, values, numbers = axes.get(x), shape.values, shape.numbers
-    embed_dim = _mean(numbers.get(EMBED_DIM)) or axes.get(EMBED_DIM)
     is_error = scale == "error"
     quality = transform(values, scale, None, x)[0] if is_error else values
     return ConditionedShape(
         config=axes,
         label=shape.label,
-        series=_series(axes, x, embed_dim if isinstance(embed_dim, int | float) else math.nan),
+        series=_series(axes.get(HEAD_DIM)) if HEAD_DIM in axes else "",
         x=number(heads) if isinstance(heads, int | float) else None,
         n=values.size,
         metric=float(10 ** quality.mean() if is_error else quality.mean()),
@@ -151,43 +147,13 @@ def _conditioned(shape: Shape, x: str, scale: Scale, size: str | None) -> Condit
         condition_values=tuple(numbers[CONDITION].tolist()),
         prediction=_mean(numbers.get(PREDICTION)),
         size=_mean(numbers.get(size or "")),
-        capped=_mean(numbers.get(CAPPED)),
         lost=shape.lost,
     )
 
 
-def _series(axes: Config, x: str, embed_dim: float) -> tuple[str, ...]:
-    """Return the curves over heads that a shape lies on.
-
-    Heads that share ``embed_dim`` and heads of a given width are two curves; they meet where the
-    shared width is the given one.
-    """
-    if HEAD_DIM not in axes or not isinstance(axes.get(x), int | float):
-        return ("",)
-    heads, width = float(axes[x]), axes[HEAD_DIM]
-    if not isinstance(width, int | float):
-        shared = embed_dim / heads
-        fits = math.isfinite(shared) and shared == int(shared)
-        return (COUPLED, f"{HEAD_DIM} = {int(shared)}") if fits else (COUPLED,)
-    curve = f"{HEAD_DIM} = {width:g}"
-    return (COUPLED, curve) if width * heads == embed_dim else (curve,)
-
-
-def _without_twins(
-    shapes: Sequence[ConditionedShape], x: str, warnings: list[str]
-) -> list[ConditionedShape]:
-    """Leave out the second name of one model: a shared width given as a number as well."""
-    models: dict[Any, ConditionedShape] = {}
-    for shape in shapes:
-        rest = tuple((name, value) for name, value in shape.config.items() if name != HEAD_DIM)
-        twin = (rest, frozenset(shape.series)) if len(shape.series) > 1 else (shape.label,)
-        models.setdefault(twin, shape)
-    if len(models) < len(shapes):
-        warnings.append(
-            f"{len(shapes) - len(models)} shapes are other shapes under another name (a {HEAD_DIM} "
-            f"equal to {EMBED_DIM} / {x}) and are left out"
-        )
-    return list(models.values())
+def _series(width: AxisValue | None) -> str:
+    """Return the curve over heads of a shape: heads of one width, or heads that share a token's."""
+    return f"{HEAD_DIM} = {width:g}" if isinstance(width, int | float) else COUPLED
 
 
 def _mean(values: FloatArray | None) -> float | None:
@@ -305,10 +271,10 @@ def _heads_trends(
     """Return one trend for each curve over heads that holds two of them."""
     others = [name for name in config if name not in (x, HEAD_DIM)]
     trends = []
-    for name in dict.fromkeys(series for shape in shapes for series in shape.series):
+    for name in dict.fromkeys(shape.series for shape in shapes):
         blocks: dict[tuple[AxisValue, ...], dict[Number, ConditionedShape]] = {}
         for shape in shapes:
-            if name in shape.series and shape.x is not None:
+            if shape.series == name and shape.x is not None:
                 block = tuple(shape.config[other] for other in others)
                 blocks.setdefault(block, {})[shape.x] = shape
         if max(map(len, blocks.values()), default=0) > 1:
@@ -343,22 +309,3 @@ def _trend(
             draws=settings.draws,
         ),
     )
-
-
-def _theory_check(
-    shapes: Sequence[ConditionedShape], settings: ConditioningSettings, rng: np.random.Generator
-) -> TheoryCheck | None:
-    """Return measured beside predicted condition numbers; None without a prediction."""
-    pairs = [
-        (shape.condition, shape.prediction)
-        for shape in shapes
-        if shape.prediction is not None and math.isfinite(shape.prediction)
-    ]
-    if not pairs:
-        return None
-    measured, predicted = np.log(np.array(pairs)).T
-    ratios = measured - predicted
-    factor = Interval(*np.exp([ratios.mean(), ratios.min(), ratios.max()]).tolist())
-    # Predictions are computed, so what differs by rounding alone is the same.
-    rounded = np.round(predicted, 9)
-    return TheoryCheck(factor, rank_test(rounded, measured, rng=rng, draws=settings.draws))

@@ -6,7 +6,6 @@ from typing import Final, Literal
 from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.statistics.permutation import RankTest
-from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
@@ -25,12 +24,10 @@ class ConditioningSettings(Jsonable):
     Attributes:
         alpha: level of every two-sided test; each direction gets half of it.
         draws: arrangements drawn where they are too many to look at all.
-        rng_seed: seed of these draws.
     """
 
     alpha: float = 0.05
     draws: int = 9999
-    rng_seed: int = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "lie between 0 and 1", lambda value: 0 < value < 1, "alpha")
@@ -42,20 +39,19 @@ class ConditionedShape:
     """One shape, its seeds averaged.
 
     Attributes:
-        series: names of the curves it is a point of (coupled, head_dim = 64).
+        series: the curve it is a point of (coupled, head_dim = 64).
         x: its number of heads; None where the table has no such axis.
         n: full-budget runs behind it.
         metric: mean metric in its own unit; the geometric mean of errors.
         condition: geometric mean of the condition number.
         prediction: what the theory says; None without the column.
         size: its cost that confounds both; None without the column.
-        capped: share of matrices that count as singular; None without the column.
         lost: its runs without a number; the means are those of the runs left.
     """
 
     config: Config
     label: str
-    series: tuple[str, ...]
+    series: str
     x: Number | None
     n: int
     metric: float
@@ -64,7 +60,6 @@ class ConditionedShape:
     condition_values: tuple[float, ...]
     prediction: float | None
     size: float | None
-    capped: float | None
     lost: Losses = NONE_LOST
 
 
@@ -84,19 +79,6 @@ class HeadsTrend:
     x: tuple[Number, ...]
     measured: tuple[float, ...]
     predicted: tuple[float, ...]
-    test: RankTest | None
-
-
-@dataclass(frozen=True, slots=True)
-class TheoryCheck:
-    """Predicted and measured condition numbers over all shapes.
-
-    Attributes:
-        factor: geometric mean of measured over predicted, with the least and the largest ratio.
-        test: their rank correlation; None where the prediction is the same for all.
-    """
-
-    factor: Interval
     test: RankTest | None
 
 
@@ -122,7 +104,6 @@ class ConditioningResult(Jsonable):
 
     shapes: tuple[ConditionedShape, ...]
     trends: tuple[HeadsTrend, ...]
-    theory: TheoryCheck | None
     x: str
     metric: str
     goal: Goal

@@ -10,15 +10,12 @@ from analysis.questions.conditioning.result import (
     ConditioningVerdict,
     HeadsTrend,
 )
-from analysis.statistics.permutation import RankTest
 from analysis.text.numbers import (
-    NONE,
     Tone,
     cost_text,
     cost_title,
     number_text,
     p_text,
-    percent_text,
 )
 from analysis.text.tables import Table
 from analysis.values import Number
@@ -46,11 +43,6 @@ def conditioning_sentences(result: ConditioningResult) -> tuple[str, ...]:
     """Return the verdict with its reason, and then how condition numbers go with heads."""
     sentences = [f"{result.verdict.capitalize()}: {result.reason}."]
     sentences += [_trend_sentence(trend, result.x) for trend in result.trends]
-    if result.theory is not None:
-        factor, low, high = map(number_text, result.theory.factor)
-        sentences.append(
-            f"Measured condition numbers are {factor} times the predicted ones ({low} to {high})."
-        )
     return tuple(sentences)
 
 
@@ -72,56 +64,12 @@ def _change_text(x: Sequence[Number], values: Sequence[float], where: str = "") 
     goes = (
         "stays the same" if factor == "1" else f"{'rises' if change > 1 else 'falls'} {factor}-fold"
     )
-    has_peak = highest > 1.05 * max(values[0], values[-1])
-    peak = f", with a peak at {number_text(x[values.index(highest)])}" if has_peak else ""
-    return f"{goes}{where}{peak}"
+    peak = f", with a peak at {number_text(x[values.index(highest)])}"
+    return f"{goes}{where}{peak * (highest > 1.05 * max(values[0], values[-1]))}"
 
 
 def conditioning_tables(result: ConditioningResult) -> tuple[Section, ...]:
-    return (
-        Section("Correlations", correlations_table(result)),
-        Section("Condition numbers", shapes_table(result)),
-    )
-
-
-def correlations_table(result: ConditioningResult) -> Table:
-    size = cost_title(result.size) if result.size else "size"
-    tests = {
-        "raw": ("over all shapes", result.raw),
-        "size_controlled": (f"given their {size}", result.size_controlled),
-        "same_heads": (f"among shapes of equal {result.x}", result.same_heads),
-    }
-    rows = [
-        (f"{name}{' (decides)' * (key == result.leading)}", test)
-        for key, (name, test) in tests.items()
-    ]
-    rows += [
-        (f"condition number and {result.x}, {trend.series or 'all else held'}", trend.test)
-        for trend in result.trends
-    ]
-    if result.theory is not None:
-        rows.append(("measured and predicted condition number", result.theory.test))
-    note = (
-        f"Spearman's rank correlations, the first rows of log condition number and how good "
-        f"{result.metric} is: negative is what the account expects. Shapes are the units, their "
-        f"seeds averaged; p from permuting shapes. {_CAUSES}"
-    )
-    if result.size_share is not None:
-        of_condition, of_metric = (percent_text(round(share, 2)) for share in result.size_share)
-        note += (
-            f" {size[:1].upper()}{size[1:]} account for {of_condition} of the order of the "
-            f"condition numbers, and for {of_metric} of that of {result.metric}."
-        )
-    header = ("correlation", "rho", "95% interval", "p", "shapes", "groups")
-    return Table(header, tuple(_row(name, test) for name, test in rows if test is not None), note)
-
-
-def _row(name: str, test: RankTest) -> tuple[str, ...]:
-    interval = NONE
-    if test.interval is not None:
-        interval = " to ".join(number_text(end, 2) for end in test.interval[1:])
-    numbers = number_text(test.rho), interval, number_text(test.p, 2)
-    return (name, *numbers, str(test.shapes), str(test.groups))
+    return (Section("Condition numbers", shapes_table(result)),)
 
 
 def shapes_table(result: ConditioningResult) -> Table:
@@ -141,5 +89,5 @@ def shapes_table(result: ConditioningResult) -> Table:
             ratio = shape.condition / shape.prediction if shape.prediction else None
             row += [number_text(shape.prediction), number_text(ratio)]
         rows.append(tuple(row))
-    note = "Geometric means over seeds of the last report, each the mean over layers."
+    note = f"Geometric means over seeds of the last report, each the mean over layers. {_CAUSES}"
     return Table(header, tuple(rows), note)

@@ -132,12 +132,6 @@ class Quality:
             return Contrast(math.nan, math.nan, math.nan)
         return self._by_replicate(units) if self.matched else self._independent(units)
 
-    def mean_of(self, shapes: IntArray) -> Contrast:
-        """Return the mean of shapes, by replicate where all of them have two of several shapes."""
-        units = Units(shapes[:, None], np.empty((len(shapes), 0), np.int64))
-        is_matched = bool((self.matching(units)[0] >= 2).all())
-        return self._by_replicate(units) if is_matched else self._independent(units)
-
     def _by_replicate(self, units: Units) -> Contrast:
         """Return the mean with the variance of the replicates' contrasts.
 

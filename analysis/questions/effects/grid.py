@@ -11,7 +11,7 @@ from analysis.questions.effects.contrasts import Units
 from analysis.runs.columns import in_order
 from analysis.runs.grouped import Grouped
 from analysis.statistics.values import IntArray
-from analysis.values import AxisValue, Number, describe, number
+from analysis.values import AxisValue, Number, number
 from hsweep.errors import UserError
 
 
@@ -21,7 +21,8 @@ class ShapeGrid:
 
     Attributes:
         ordered: axes that vary by themselves and hold numbers.
-        names: axes that vary and hold names; shapes are compared within one value of each.
+        names: axes that vary and hold names, or are held; shapes are compared within one value of
+            each.
         follows: axis to the axes that determine it; it is no axis of its own.
         levels: the values of each axis, ascending.
         ranks: of each shape's value among them, by axis.
@@ -34,8 +35,8 @@ class ShapeGrid:
     ranks: dict[str, IntArray]
 
     @classmethod
-    def of(cls, shapes: Grouped) -> "ShapeGrid":
-        """Return the axes of shapes.
+    def of(cls, shapes: Grouped, held: Sequence[str] = ()) -> "ShapeGrid":
+        """Return the axes of shapes; those ``held`` are none by themselves.
 
         Raises:
             UserError: an axis that is not finite.
@@ -54,8 +55,8 @@ class ShapeGrid:
                     "numbers: correct or remove these rows"
                 )
         follows = _follows(frame, numbers)
-        ordered = tuple(name for name in numbers if name not in follows)
-        names = tuple(name for name in varying if name not in numbers)
+        ordered = tuple(name for name in numbers if name not in {*follows, *held})
+        names = tuple(name for name in varying if name not in {*ordered, *follows})
         levels, ranks = {}, {}
         for name in (*ordered, *names):
             values = sorted(set(frame[name].tolist()), key=in_order)
@@ -103,14 +104,18 @@ class ShapeGrid:
             np.stack([after_first[low], after_second[low]], axis=1),
         )
 
-    def other_values(self, axis: str, shape: int) -> str:
-        """Return a shape's values of all other axes in words."""
-        names = self.others(axis)
-        return describe({name: self.levels[name][self.ranks[name][shape]] for name in names})
+    def steps(self, axis: str, pairs: Units) -> list[Units]:
+        """Return an axis' pairs, step by step; they are in that order."""
+        low, high = (self.ranks[axis][ends[:, 0]] for ends in (pairs.minus, pairs.plus))
+        ends = np.flatnonzero(np.diff(low) | np.diff(high)) + 1
+        rows = np.split(np.arange(len(pairs)), ends) if len(pairs) else []
+        return [pairs[some] for some in rows]
 
-    def values(self, axis: str, shapes: IntArray) -> list[Number]:
-        """Return the values of an ordered axis that shapes have."""
-        return [number(float(self.levels[axis][at])) for at in self.ranks[axis][shapes].tolist()]
+    def values(self, axis: str, pairs: Units) -> tuple[Number, ...]:
+        """Return the values of an ordered axis that pairs have, ascending."""
+        shapes = np.concatenate([pairs.plus, pairs.minus])
+        ranks: list[int] = np.unique(self.ranks[axis][shapes]).tolist()
+        return tuple(number(float(self.levels[axis][at])) for at in ranks)
 
 
 def _follows(shapes: pd.DataFrame, ordered: Sequence[str]) -> dict[str, str]:

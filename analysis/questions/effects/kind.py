@@ -15,11 +15,11 @@ from analysis.questions.shapes import (
     EVAL_SIZE,
     NUISANCE,
     answered_axes,
-    shapes_beyond_answer,
     study_shapes,
     table_shapes,
     with_options,
 )
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 
 
@@ -32,15 +32,17 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
 def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
 ) -> Finding | None:
+    """Return the effects of a study's axes; unasked only where an axis varies that its question
+    does not answer."""
     settings = with_settings(EffectsSettings(), options["settings"] if options else ())
-    if options is None:
-        shapes = shapes_beyond_answer(study)
-    else:
+    if options is not None:
         study = with_options(study, options)
-        shapes = study_shapes(study)
-    if shapes is None:
+    elif not study.trials["status"].isin(FULL).any():
         return None
-    return effects_finding(fit(shapes, answered=answered_axes(study), settings=settings))
+    shapes, answered = study_shapes(study), answered_axes(study)
+    if options is None and (len(shapes.columns) < 2 or set(shapes.columns) <= {*answered}):
+        return None
+    return effects_finding(fit(shapes, answered=answered, settings=settings))
 
 
 def effects_finding(result: EffectsResult) -> Finding:

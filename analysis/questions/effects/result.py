@@ -14,7 +14,7 @@ from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
-EffectVerdict = Literal["helps", "hurts", "unclear", "untested", "answered"]
+EffectVerdict = Literal["helps", "hurts", "unclear", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,91 +35,31 @@ class EffectsSettings(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class PairGain:
-    """Two shapes that differ in one axis alone, the other axes' values ``held`` in words, and the
-    mean gain over the number of ``seeds`` that both have."""
-
-    held: str
-    gain: float
-    seeds: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepEffect:
-    """The gain of one step of an axis, averaged over its pairs.
-
-    p values are two-sided and None where seeds cannot tell; Holm's family is every step of every
-    axis.
-    """
-
-    low: Number
-    high: Number
-    effect: Interval
-    p: float | None
-    p_holm: float | None
-    pairs: tuple[PairGain, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AxisEffect:
-    """What one axis does with all others held.
+class Effect:
+    """The gain of one step up an axis with all others held, or how much more a step of one axis
+    gains where another stands one step higher.
 
     Attributes:
-        effect: mean gain per step of the grid over all its pairs; NaN without a pair.
+        axes: one, or two whose effects are held against each other.
+        values: those of a single axis that were compared; a step's two.
+        gain: mean over all pairs of neighbours, or over all 2 x 2 squares of them; NaN without one.
         df, p, p_holm: of its two-sided t test, None where seeds cannot tell; Holm's family is the
-            axes.
-        verdict: helps or hurts (p_holm within alpha), unclear, untested, or answered: the study's
-            own question tests the axis, so it is described by its means alone.
-        pairs, improved: matched pairs used, and those with a gain above 0.
-        lost: why the other pairs of tried shapes could not be used, with their number.
+            axes, their steps, or the pairs of axes.
+        verdict: helps or hurts (p_holm within alpha), unclear, or untested.
+        units, improved: pairs or squares used, and those with a gain above 0.
+        lost: why others of tried shapes could not be used, with their number.
     """
 
-    axis: str
+    axes: tuple[str, ...]
     values: tuple[Number, ...]
-    effect: Interval
+    gain: Interval
     df: float | None
     p: float | None
     p_holm: float | None
     verdict: EffectVerdict
-    pairs: int
+    units: int
     improved: int
     lost: dict[str, int]
-    steps: tuple[StepEffect, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The mean metric at one value of each of two axes, over the settings of all others that hold
-    every combination of the two."""
-
-    first: Number
-    second: Number
-    metric: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Interaction:
-    """Whether the gain of a step in ``first`` depends on where ``second`` stands.
-
-    Attributes:
-        effect: how much more a step of one axis gains where the other stands one step higher,
-            averaged over all 2 x 2 squares of neighbouring values.
-        p, p_holm: two-sided, None where seeds cannot tell; Holm's family is the pairs of axes.
-        verdict: helps (each makes the other worth more), hurts, unclear or untested.
-        squares: how many there are.
-        lost: why other squares of tried shapes could not be used, with their number.
-        levels: mean metric of each combination, for a chart; empty if no setting has them all.
-    """
-
-    first: str
-    second: str
-    effect: Interval
-    p: float | None
-    p_holm: float | None
-    verdict: EffectVerdict
-    squares: int
-    lost: dict[str, int]
-    levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +67,20 @@ class EffectsResult(Jsonable):
     """What each axis does, and how two of them interact.
 
     Attributes:
-        interactions: pairs of axes, but for those of the question's own; heads and depth first.
+        axes: each averaged over its steps.
+        steps: those of all axes, in order.
+        interactions: pairs of axes, heads and depth first.
         matched: whether replicates of the same name were compared with each other.
         lost: why shapes cannot be compared, with their number.
-        held: axes of names, held but not tested.
+        held: axes that are held but not tested.
         follows: axes that move with others, and with which.
         nuisance: axes of whose settings every shape stands at its best.
         noise_gap: why the seeds tell nothing; empty where they do.
     """
 
-    axes: tuple[AxisEffect, ...]
-    interactions: tuple[Interaction, ...]
+    axes: tuple[Effect, ...]
+    steps: tuple[Effect, ...]
+    interactions: tuple[Effect, ...]
     test: str
     matched: bool
     replicates: int
@@ -153,15 +96,22 @@ class EffectsResult(Jsonable):
     nuisance: tuple[str, ...] = ()
     noise_gap: str = ""
 
+    def by_axis(self) -> list[tuple[Effect, bool]]:
+        """Return each axis and behind it its steps, of which True stands beside."""
+        return [
+            (effect, effect is not axis)
+            for axis in self.axes
+            for effect in (axis, *(step for step in self.steps if step.axes == axis.axes))
+        ]
+
     def rows(self) -> pd.DataFrame:
         """Return one row an axis, which has no ends, and one for each of its steps."""
-        rows = []
-        for axis in self.axes:
-            mean_row = axis.axis, None, None, *axis.effect, axis.p, axis.p_holm, axis.pairs
-            steps = [
-                (axis.axis, step.low, step.high, *step.effect, step.p, step.p_holm, len(step.pairs))
-                for step in axis.steps
-            ]
-            rows += [mean_row, *steps]
+        rows = [
+            (
+                *(*effect.axes, *(effect.values if is_step else (None, None))),
+                *(*effect.gain, effect.p, effect.p_holm, effect.units),
+            )
+            for effect, is_step in self.by_axis()
+        ]
         names = ("axis", "from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
         return pd.DataFrame(rows, columns=list(names))

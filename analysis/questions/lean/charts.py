@@ -6,11 +6,10 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import row_axis
-from analysis.charts.chart import Axis, Chart, Heading, Mark, Pick, Reference, Series, by_look
+from analysis.charts.chart import Axis, Chart, Mark, Pick, Reference, Series, by_look
 from analysis.charts.picks import config_key, short_label, unique_names
-from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, RowOutcome, comparisons
+from analysis.questions.lean.result import LeanResult, LeanRow, RowOutcome
 from analysis.questions.lean.text import OUTCOMES, gain_of, outcome_text
-from analysis.questions.pareto.charts import front_charts
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     amount_text,
@@ -36,17 +35,6 @@ _LOOKS: Final[dict[RowOutcome, Series]] = {
 }
 
 
-def lean_charts(result: LeanResult | LeanGroups) -> list[Chart]:
-    """Return a chart of every comparison's front, where there is one, and one of all candidates."""
-    compared = comparisons(result)
-    charts: list[Chart] = []
-    if isinstance(result, LeanGroups):
-        for value, front in result.fronts.items():
-            drawn = front_charts(front, roles_in(compared))
-            charts += [chart.at(result.within, value) for chart in drawn]
-    return [*charts, *filter(None, [forest_chart(compared)])]
-
-
 def roles_in(compared: Sequence[LeanResult]) -> Callable[[Config], str]:
     """Return a function from a shape to its role: ``baseline``, ``chosen`` or empty."""
 
@@ -67,94 +55,66 @@ def _matches(shape: Config, config: Config) -> bool:
     return bool(shape) and set(config_key(shape)) <= set(config_key(config))
 
 
-def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
+def forest_rows(lean: LeanResult) -> list[LeanRow]:
     """Return the candidates of the forest plot, cheapest first.
 
-    Of more than ``most`` candidates the accepted ones come first, then those with the highest lower
-    bounds; the rest are left out.
+    Of more than `MAX_FOREST_ROWS` candidates the accepted ones come first, then those with the
+    highest lower bounds; the rest are left out.
     """
     cost = lean.costs[0]
     rows = [row for row in lean.table if math.isfinite(row.diff)]
-    if len(rows) > most:
+    if len(rows) > MAX_FOREST_ROWS:
         lows = {row.label: row.ci.low for row in rows if math.isfinite(row.ci.low)}
         rows.sort(key=lambda row: (not row.accepted, -lows.get(row.label, -math.inf)))
-        rows = rows[:most]
+        rows = rows[:MAX_FOREST_ROWS]
     return sorted(rows, key=lambda row: (row.costs.get(cost, math.inf), row.label))
 
 
-def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
-    """Draw every candidate's difference to its baseline and the margin, a block for each group.
-
-    None where no comparison has a candidate.
-    """
-    names: list[str] = []
-    headings: list[Heading] = []
-    points: list[tuple[RowOutcome, Mark]] = []
-    picks: list[Pick] = []
-    drawn: list[LeanResult] = []
-    share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
-    for result in compared:
-        rows = forest_rows(result, share)
-        if not rows:
-            continue
-        drawn.append(result)
-        axes = varying_axes([*(row.config for row in rows), result.baseline])
-        if result.heading:
-            headings.append(Heading(len(names), result.heading))
-            names.append("")
-        labels = unique_names(
-            [f"{short_label(row.config, axes)} ({counted(row.n, 'seed')})" for row in rows]
-        )
-        factor = 100 if result.is_share else 1
-        for label, row in zip(labels, rows, strict=True):
-            hover = _candidate_text(result, row)
-            gain = Interval(*(factor * end for end in row.ci))
-            mark = Mark(gain.estimate, len(names), gain, hover, pick=len(picks))
-            points.append((row.outcome, mark))
-            names.append(label)
-            picks.append(Pick(row.label, tuple(row.config.items())))
-    if not picks:
-        return None
-    lean = drawn[0]
-    limit = -lean.margin * (100 if lean.is_share else 1)
+def lean_charts(lean: LeanResult) -> list[Chart]:
+    """Return the chart of every candidate's difference to the baseline, where there are any."""
+    if not (rows := forest_rows(lean)):
+        return []
+    axes = varying_axes([*(row.config for row in rows), lean.baseline])
+    labels = unique_names(
+        [f"{short_label(row.config, axes)} ({counted(row.n, 'seed')})" for row in rows]
+    )
+    factor = 100 if lean.is_share else 1
+    limit = -lean.margin * factor
     ends = [limit, 0.0]
-    for _, point in points:
-        down, up = point.reach("x")
-        ends += [point.x - down, point.x + up]
+    points: list[tuple[RowOutcome, Mark]] = []
+    for at, row in enumerate(rows):
+        gain = Interval(*(factor * end for end in row.ci))
+        mark = Mark(gain.estimate, at, gain, _candidate_text(lean, row), pick=at)
+        points.append((row.outcome, mark))
+        down, up = mark.reach("x")
+        ends += [mark.x - down, mark.x + up]
     room = 0.05 * (max(ends) - min(ends))
-    left_out = sum(len(result.table) for result in drawn) - len(picks)
-    return Chart(
+    left_out = len(lean.table) - len(rows)
+    some = f" {left_out} further candidates are in the table only." if left_out else ""
+    size = amount_text(lean.margin, is_share=lean.is_share)
+    chart = Chart(
         "candidates",
         "Candidates against the baseline",
-        _forest_caption(lean, left_out, in_groups=bool(headings)),
+        "How much better each cheaper shape is than the baseline, with its "
+        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
+        f"is the margin, {size} worse. Filled blue points are established to lie right of it, "
+        "crosses to lie left of it, open circles neither (Holm over "
+        f"{lean.num_candidates} candidates).{some}",
         Axis(
             gain_title(lean.metric, "points" if lean.is_share else ""),
             range=(min(ends) - room, max(ends) + room),
         ),
-        row_axis(names),
+        row_axis(labels),
         (
             Reference("x", limit, is_dashed=True),
             Reference("x", 0.0),
-            *headings,
             *by_look(_LOOKS, points),
         ),
         is_wide=True,
-        picks=tuple(picks),
-        key=f"dashed: {amount_text(lean.margin, is_share=lean.is_share)} worse",
+        picks=tuple(Pick(row.label, tuple(row.config.items())) for row in rows),
+        key=f"dashed: {size} worse",
     )
-
-
-def _forest_caption(lean: LeanResult, left_out: int, *, in_groups: bool) -> str:
-    whose = "the baseline of its group" if in_groups else "the baseline"
-    over = "within each group" if in_groups else f"over {lean.num_candidates} candidates"
-    some = f" {left_out} further candidates are in the table only." if left_out else ""
-    size = amount_text(lean.margin, is_share=lean.is_share)
-    return (
-        f"How much better each cheaper shape is than {whose}, with its "
-        f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
-        f"is the margin, {size} worse. Filled blue points are established to lie right of it, "
-        f"crosses to lie left of it, open circles neither (Holm {over}).{some}"
-    )
+    return [chart]
 
 
 def _candidate_text(lean: LeanResult, row: LeanRow) -> str:

@@ -7,20 +7,17 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.adaptive.planned import LeanSearch, recorded_search
-from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
+from analysis.questions.groups import together
 from analysis.questions.lean.answer import answer
 from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.result import (
-    LeanGroups,
     LeanResult,
     LeanSettings,
     confirming_runs,
-    missing_runs,
 )
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
-from analysis.questions.pareto import fit as pareto
-from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -35,12 +32,11 @@ from analysis.questions.shapes import (
     with_options,
 )
 from analysis.runs.chance import study_chance
-from analysis.runs.grouped import grouped
 from analysis.runs.ladder import ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.settled import rounds_table
 from analysis.text.tables import varying_columns
-from analysis.values import value_text
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 
@@ -88,7 +84,6 @@ def of_study(
     looks = [any(trial["how"] == NEW_SEED for trial in e["trials"]) for e in manifest.extensions]
     settings = replace(settings, looks=1 + sum(looks))
     baseline, nuisance, within = dict(asked["baseline"]), nuisance_axes(study), asked.get("within")
-    fronts: dict[str, ParetoResult] = {}
     race: LeanSearch | None = None
     if manifest.search == "lean" and options is None:
         search, _asked = recorded_search(manifest, study.tables.rows, study.goal)
@@ -105,9 +100,6 @@ def of_study(
             "config": [axis for axis in manifest.axes if axis in of_shape],
             **{"goal": study.goal, "costs": asked["costs"], "nuisance": nuisance},
         }
-        if at and len(data) > 1:
-            shapes = grouped(runs, **roles)
-            fronts.update({value_text(value): pareto.fit(shapes) for value in at.values()})
         choices = replace(settings, alpha=alpha, chance=chance)
         question = {**roles, "baseline": baseline, "margin": asked["margin"], "settings": choices}
         seeds_planned = None
@@ -118,18 +110,20 @@ def of_study(
         at = {axis: str(value) for axis, value in at.items()}
         return replace(result, at=at, missing=study.counting(missing))
 
-    result: LeanResult | LeanGroups
-    if within is None or study.trials[within].nunique() < 2:
-        result = answer_at(study, {})
-    else:
-        # Every comparison is of the same budget.
-        parts = replace(study, answered=study.budget)
-        found, problems = parts.by_value(
-            within, lambda part, value: answer_at(part, {within: value})
-        )
-        result = LeanGroups(within, found, problems, fronts)
     rate = study.fixed_rate(varying_columns(study.trials, manifest.axes))
-    return lean_finding(replace(result, fixed_rate=rate, film=race.film() if race else None))
+    film = race.film() if race else None
+    if within is None or study.trials[within].nunique() < 2:
+        return lean_finding(replace(answer_at(study, {}), fixed_rate=rate, film=film))
+    # Every comparison is of the same budget.
+    parts = replace(study, answered=study.budget)
+    found, problems = parts.by_value(
+        within, lambda part, value: replace(answer_at(part, {within: value}), fixed_rate=rate)
+    )
+    findings = {value: lean_finding(result) for value, result in found.items()}
+    finding = together(LEAN, within, findings, problems)
+    rounds = tables_with_rows(Section("Rounds of the search", rounds_table(film)))
+    confirm = confirming_runs(list(found.values()))
+    return replace(finding, tables=(*finding.tables, *rounds), confirm=confirm)
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
@@ -174,7 +168,7 @@ def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[
     return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)
 
 
-def lean_finding(result: LeanResult | LeanGroups) -> Finding:
+def lean_finding(result: LeanResult) -> Finding:
     """Return the sentences, badge, tables, charts and further runs of a result."""
     return Finding(
         LEAN,
@@ -183,8 +177,8 @@ def lean_finding(result: LeanResult | LeanGroups) -> Finding:
         lean_badge(result),
         lean_tables(result),
         lambda: lean_charts(result),
-        missing_runs(result),
-        confirming_runs(result),
+        result.missing,
+        confirming_runs([result]),
     )
 
 

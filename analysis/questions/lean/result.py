@@ -1,17 +1,17 @@
 """The result of the lean analysis, as frozen values."""
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from analysis.adaptive.lean import Outcome
 from analysis.adaptive.rounds import SearchFilm
-from analysis.questions.groups import Groups
-from analysis.questions.pareto.result import ParetoResult, ShapeRow
+from analysis.questions.pareto.result import ShapeRow
 from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
-from analysis.sensitivity import Sensitivity, Settled
+from analysis.sensitivity import Sensitivity
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Config, Jsonable
@@ -139,9 +139,7 @@ class LeanResult(Jsonable):
     baseline: Config
     baseline_label: str
     baseline_mean: float
-    baseline_values: tuple[float, ...]
     baseline_n: int
-    baseline_costs: dict[str, float]
     margin: float
     sd: float | None
     table: tuple[LeanRow, ...]
@@ -200,51 +198,8 @@ class LeanResult(Jsonable):
         return tuple(row for row in self.table if row.outcome == "undecided")
 
 
-@dataclass(frozen=True)
-class LeanGroups(Groups[LeanResult]):
-    """The comparisons of a study, one a value of an axis.
-
-    Attributes:
-        fronts: the front at each value, where the study learns more than one task: one front over
-            the whole study would compare results of different tasks.
-        fixed_rate, film: see `LeanResult`.
-    """
-
-    fronts: dict[str, ParetoResult] = field(default_factory=dict)
-    fixed_rate: float | None = None
-    film: SearchFilm | None = None
-
-    def count(self, verdict: LeanVerdict) -> int:
-        """Return how many comparisons have a verdict."""
-        return sum(result.verdict == verdict for result in self.found.values())
-
-    @property
-    def settled_verdicts(self) -> list[Settled]:
-        """The verdicts on whether each answer would survive more training.
-
-        Empty where this was not examined, or every answer rests on a single budget.
-        """
-        results = [result.sensitivity for result in self.found.values() if result.decides]
-        known = [item for item in results if item is not None]
-        return [] if all(item.is_single for item in known) else [item.verdict for item in known]
-
-
-def comparisons(result: LeanResult | LeanGroups) -> list[LeanResult]:
-    """Return each comparison of a study."""
-    return [result] if isinstance(result, LeanResult) else list(result.found.values())
-
-
-def missing_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
-    """Return the runs that would settle the comparisons."""
-    return tuple(
-        replace(runs, at={**comparison.at, **runs.at})
-        for comparison in comparisons(result)
-        for runs in comparison.missing
-    )
-
-
-def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
-    """Return the runs that confirm the shapes that a study chose.
+def confirming_runs(compared: Sequence[LeanResult]) -> tuple[Missing, ...]:
+    """Return the runs that confirm the shapes that a study chose in its comparisons.
 
     The chosen shape was the cheapest of several that passed, which inflates its estimate; fresh
     seeds show whether the result holds. Every chosen shape and its baseline is run with as many
@@ -252,7 +207,7 @@ def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
     """
     usable = [
         (lean, lean.chosen, lean.margin_over_sd)
-        for lean in comparisons(result)
+        for lean in compared
         if lean.chosen is not None
         and lean.decides
         and lean.margin_over_sd is not None

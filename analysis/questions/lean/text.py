@@ -8,24 +8,17 @@ from typing import Final
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.lean.result import (
     RACING,
-    LeanGroups,
     LeanResult,
     LeanRow,
     LeanVerdict,
     RowOutcome,
-    comparisons,
-    missing_runs,
 )
-from analysis.questions.pareto.text import pareto_table
 from analysis.runs.losses import losses_named
-from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import MAX_SEEDS, confirming_seeds
 from analysis.text.numbers import (
     NONE,
     Tone,
-    all_at_best,
     amount_text,
-    at_fixed_rate,
     cost_title,
     gain_text,
     gain_title,
@@ -35,6 +28,7 @@ from analysis.text.numbers import (
     sentence,
     setting_header,
     setting_text,
+    settings_text,
     share_text,
 )
 from analysis.text.settled import (
@@ -76,16 +70,12 @@ _NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
 }
 
 
-def lean_badge(result: LeanResult | LeanGroups) -> tuple[str, Tone]:
-    if isinstance(result, LeanGroups):
-        return _groups_badge(result)
+def lean_badge(result: LeanResult) -> tuple[str, Tone]:
     return sensitivity_badge(_VERDICTS[result.verdict], result.sensitivity)
 
 
-def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
+def lean_sentences(result: LeanResult) -> list[str]:
     """Return the answer and then its qualifications, a sentence each."""
-    if isinstance(result, LeanGroups):
-        return _groups_sentences(result)
     sentences = [_headline(result), _left_out(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
@@ -105,9 +95,7 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
         sentences.append(f"It did not try shapes that cost more: {first_of(result.untried)}.")
     if result.table:
         sentences += [
-            all_at_best(result.nuisance)
-            if result.nuisance
-            else at_fixed_rate(result.fixed_rate, "All runs had"),
+            settings_text(result.nuisance, result.fixed_rate),
             sentence(result.doubt),
             _settings_at_edge(result),
             sensitivity_sentence(result.sensitivity, result.missing),
@@ -240,32 +228,16 @@ def _settings_at_edge(result: LeanResult) -> str:
     )
 
 
-def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
-    compared = comparisons(result)
-    if isinstance(result, LeanGroups):
-        tables = [
-            Section("Candidates", group_candidates_table(result)),
-            Section("Baselines", group_baselines_table(result)),
-            *(
-                Section(f"Shapes, {result.within} = {value}", pareto_table(front))
-                for value, front in result.fronts.items()
-            ),
-        ]
-    else:
-        rows = result.table
-        if len(rows) > TERMINAL_ROWS:
-            rows = tuple(sorted(rows, key=lambda row: not row.accepted))
-        tables = [Section("Candidates", lean_table(replace(result, table=rows)))]
-    for comparison in compared:
-        title = ", ".join(filter(None, ["Answer at each budget", comparison.heading]))
-        tables.append(Section(title, budgets_table(comparison.sensitivity)))
-    training = next(
-        (comparison.sensitivity for comparison in compared if comparison.sensitivity), None
+def lean_tables(result: LeanResult) -> tuple[Section, ...]:
+    rows = result.table
+    if len(rows) > TERMINAL_ROWS:
+        rows = tuple(sorted(rows, key=lambda row: not row.accepted))
+    return tables_with_rows(
+        Section("Candidates", lean_table(replace(result, table=rows))),
+        Section("Answer at each budget", budgets_table(result.sensitivity)),
+        Section("Rounds of the search", rounds_table(result.film)),
+        Section("Runs that would settle it", missing_table(result.missing, result.sensitivity)),
     )
-    missing = missing_table(missing_runs(result), training)
-    tables.append(Section("Rounds of the search", rounds_table(result.film)))
-    tables.append(Section("Runs that would settle it", missing))
-    return tables_with_rows(*tables)
 
 
 def lean_table(result: LeanResult) -> Table:
@@ -345,76 +317,3 @@ def _confirmation(result: LeanResult) -> str:
         f"Run {chosen.label} and {result.baseline_label} with {seeds} fresh seeds each and test"
         " these alone: the choice was made among several, which inflates its estimate."
     )
-
-
-def _groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
-    established, total = groups.count("found"), len(groups.found) + len(groups.problems)
-    excluded = groups.count("excluded")
-    if not groups.found:
-        return "no verdict", "unknown"
-    verdicts = groups.settled_verdicts
-    worst: Settled = "settled" if set(verdicts) == {"settled"} else "unknown"
-    together = Sensitivity(verdict="moving" if "moving" in verdicts else worst)
-    if excluded == total:
-        return sensitivity_badge(_VERDICTS["excluded"], together)
-    undecided = total - established - excluded
-    if not established:
-        return f"undecided in {undecided} of {total}", "unknown"
-    tone: Tone = "found" if established == total else "partial"
-    rest = f", undecided in {undecided}" if undecided else ""
-    label = f"leaner equivalent in {established} of {total}{rest}"
-    return sensitivity_badge((label, tone), together)
-
-
-def _groups_sentences(groups: LeanGroups) -> list[str]:
-    """Return the number of comparisons with each verdict, and then every answer."""
-    established, excluded = groups.count("found"), groups.count("excluded")
-    total = len(groups.found) + len(groups.problems)
-    undecided = total - established - excluded
-    counts = [
-        f"A leaner shape is established as no worse than its baseline in {established} of {total} "
-        "comparisons",
-        *([f"all cheaper shapes are worse in {excluded}"] if excluded else []),
-        *([f"undecided in {undecided}"] if undecided else []),
-    ]
-    settled = ""
-    if verdicts := groups.settled_verdicts:
-        number, moving = verdicts.count("settled"), verdicts.count("moving")
-        rest = f", {moving} still moving" if moving else ""
-        settled = (
-            f" Of the {len(verdicts)} answered {number} {'is' if number == 1 else 'are'} settled"
-            f"{rest}."
-        )
-    first = f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}"
-    return [first, *groups.answers(lean_sentences)]
-
-
-def group_candidates_table(groups: LeanGroups) -> Table:
-    tables = {value: lean_table(result) for value, result in groups.found.items()}
-    header = max((table.header for table in tables.values()), key=len, default=())
-    rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
-    return Table((groups.within, *header), rows)
-
-
-def group_baselines_table(groups: LeanGroups) -> Table:
-    header = (
-        *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
-        *("margin in these", "what confirms the choice"),
-    )
-    rows = [
-        (
-            value,
-            result.baseline_label,
-            number_text(result.baseline_mean, 4),
-            f"{result.baseline_n}{result.baseline_lost.behind}",
-            number_text(result.sd),
-            number_text(result.margin_over_sd),
-            _confirmation(result),
-        )
-        for value, result in groups.found.items()
-    ]
-    rows += [
-        (value, NONE, NONE, NONE, NONE, NONE, sentence(f"no answer: {problem}"))
-        for value, problem in groups.problems.items()
-    ]
-    return Table(header, tuple(rows))

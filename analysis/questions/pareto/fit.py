@@ -25,8 +25,6 @@ from analysis.statistics.moderated import (
 )
 from analysis.statistics.values import FloatArray, Interval, Mask
 
-MAX_NAMES: Final = 1000
-"""Shapes up to which every one that dominates another is named."""
 _CHUNK_VALUES: Final = 1_000_000
 """Values of draws times shapes whose volumes are computed together, which bounds the memory."""
 
@@ -54,17 +52,17 @@ def fit(shapes: Grouped, settings: ParetoSettings = ParetoSettings()) -> ParetoR
     reach = special.stdtrit(spread.df, (1 + settings.confidence) / 2)
     reach *= spread.sd / np.sqrt(draws.size)
     bounds = metric_span(np.concatenate([shape.values for shape in items]), shapes.goal, None)
-    dominators_by_shape = _dominators([shape.label for shape in items], draws.mean, draws.cost)
+    beaten = dominated(draws.mean[None], draws.cost[None])[0].tolist()
     rows = tuple(
         ParetoRow(
             **shape.row_fields,
             ci=clipped(Interval(mean, mean - half, mean + half), bounds),
             p_front=chance,
-            class_=_front_class(chance, dominators, settings),
-            dominated_by=dominators,
+            class_=_front_class(chance, is_dominated, settings),
+            is_dominated=is_dominated,
         )
-        for shape, mean, half, chance, dominators in zip(
-            items, means, reach.tolist(), p_front.tolist(), dominators_by_shape, strict=True
+        for shape, mean, half, chance, is_dominated in zip(
+            items, means, reach.tolist(), p_front.tolist(), beaten, strict=True
         )
     )
     return ParetoResult(
@@ -230,24 +228,9 @@ def _cost_draws(
     return cost_draws, [f"costs that vary between seeds are drawn too: {named}"] if known else []
 
 
-def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:
-    """Return for each shape those whose means dominate it, of very many only those on the front."""
-    dominators: list[tuple[str, ...]] = []
-    among = np.arange(len(labels))
-    if len(labels) > MAX_NAMES:
-        among = among[~dominated(mean[None], cost[None])[0]]
-    for quality, price in zip(mean, cost, strict=True):
-        is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= quality)
-        is_better = (cost[among] < price).any(axis=1) | (mean[among] > quality)
-        dominators.append(tuple(labels[j] for j in among[is_as_good & is_better]))
-    return dominators
-
-
-def _front_class(
-    probability: float, dominators: tuple[str, ...], settings: ParetoSettings
-) -> FrontClass:
+def _front_class(probability: float, is_dominated: bool, settings: ParetoSettings) -> FrontClass:
     if np.isnan(probability):
-        return "untested_off" if dominators else "untested_on"
+        return "untested_off" if is_dominated else "untested_on"
     if probability >= 1 - settings.alpha:
         return "on"
     return "off" if probability <= settings.alpha else "undecided"

@@ -7,8 +7,9 @@ from typing import Any, Final
 from analysis.adaptive.front import LEVELS
 from analysis.adaptive.planned import recorded_search
 from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
+from analysis.questions.groups import results_of, together
 from analysis.questions.lean.charts import roles_in
-from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
+from analysis.questions.lean.result import LeanResult
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.fit import fit
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
@@ -27,6 +28,7 @@ from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
 from analysis.text.settled import rounds_table
 from analysis.text.tables import varying_columns
+from analysis.values import value_text
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
@@ -38,11 +40,32 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
 def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
 ) -> Finding | None:
-    """Return a front; unasked it stands beside a lean question of one task."""
-    several_tasks = len(study.manifest.provenance.get("data", ())) > 1
-    is_apart = study.question.get("within") is not None and several_tasks
-    if options is None and (study.question.get("type") != "Lean" or is_apart):
+    """Return a front; unasked it stands beside a lean question, one for each of its tasks."""
+    within = study.question.get("within")
+    lean = results_of(findings, LeanResult)
+    if options is None and study.question.get("type") != "Lean":
         return None
+    if (
+        options is None
+        and within is not None
+        and len(study.manifest.provenance.get("data", ())) > 1
+    ):
+        # Results of different tasks are not compared.
+        found, problems = study.by_value(
+            within,
+            lambda part, value: _finding(
+                part,
+                None,
+                [replace(its, at={}) for its in lean if value_text(value) in its.at.values()],
+            ),
+        )
+        return together(PARETO, within, found, problems)
+    return _finding(study, options, lean)
+
+
+def _finding(
+    study: StudyRuns, options: Mapping[str, Any] | None, lean: Sequence[LeanResult]
+) -> Finding:
     film, settings = None, ParetoSettings()
     if options is None and study.manifest.search == "front":
         search, _asked = recorded_search(study.manifest, study.tables.rows, study.goal)
@@ -60,13 +83,12 @@ def of_study(
     if (apart := parting_axis(study)) in config:
         note = f"{apart} changes the task, and results at its values are compared all the same"
         result = replace(result, warnings=(note, *result.warnings))
-    return pareto_finding(result, findings)
+    return pareto_finding(result, lean)
 
 
-def pareto_finding(result: ParetoResult, findings: Sequence[Finding] = ()) -> Finding:
+def pareto_finding(result: ParetoResult, lean: Sequence[LeanResult] = ()) -> Finding:
     """Return the finding of a front; its charts mark the lean results' baseline and choice."""
-    lean = [item.result for item in findings if isinstance(item.result, LeanResult | LeanGroups)]
-    roles = roles_in([item for result in lean for item in comparisons(result)])
+    roles = roles_in(lean)
     words, badge = pareto_sentences(result), pareto_badge(result)
     rounds = Section("Rounds of the search", rounds_table(result.film))
     tables = tables_with_rows(Section("Shapes", pareto_table(result)), rounds)

@@ -67,14 +67,13 @@ class ParetoRow(ShapeRow):
         p_front: share of draws in which nothing dominates it.
         class_: on, off or undecided; where seeds tell nothing, untested_on for what nothing that
             was measured dominates, else untested_off.
-        dominated_by: labels of the configurations whose means dominate it; of more than 1,000
-            configurations only those on the front of the means are named.
+        is_dominated: whether the means of another dominate its own.
     """
 
     ci: Interval
     p_front: float
     class_: FrontClass
-    dominated_by: tuple[str, ...]
+    is_dominated: bool
 
 
 @dataclass(frozen=True, slots=True)

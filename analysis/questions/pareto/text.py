@@ -7,7 +7,6 @@ from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.runs.losses import losses_named
 from analysis.text.numbers import (
     Tone,
-    all_at_best,
     cost_text,
     cost_title,
     interval_text,
@@ -16,6 +15,7 @@ from analysis.text.numbers import (
     sentence,
     setting_header,
     setting_text,
+    settings_text,
 )
 from analysis.text.tables import TERMINAL_ROWS, Table
 
@@ -54,8 +54,7 @@ def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
         )
     if undecided:
         sentences.append(f"Of {undecided} more these seeds do not tell.")
-    if result.nuisance:
-        sentences.append(all_at_best(result.nuisance))
+    sentences += filter(None, [settings_text(result.nuisance)])
     if lossy := [(row.label, row.lost) for row in result.table if row.lost.total]:
         whose = "mean of one shape is" if len(lossy) == 1 else f"means of {len(lossy)} shapes are"
         sentences.append(f"The {whose} over the seeds that are left ({losses_named(lossy)}).")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from analysis.collapse.cells import Cells, Grid, Growth, SeedNoise, Verdict, read_cells
-from analysis.collapse.judge import FEWEST_FOR_BEST, NEXT_SHARE, Judge, has_stuck_runs, step_drops
+from analysis.collapse.judge import FEWEST_FOR_BEST, NEXT_SHARE, Judge, best_leads, step_drops
 from analysis.questions.transition.coverage import Coverage, Need
 from analysis.questions.transition.result import (
     CellValue,
@@ -64,9 +64,8 @@ def answer(
     if grid.fewest < FEWEST_FOR_BEST:
         return typical, needs, ""
     attainable, lacking = read(grid.fewest)
-    drop = attainable.get("drop") or 0.0
-    is_enough = drop >= settings.limits(table.scale).min_drop
-    if not (is_enough and has_stuck_runs(grid, attainable["h_star"], drop)):
+    drop, least = attainable.get("drop") or 0.0, settings.limits(table.scale).min_drop
+    if not best_leads(grid, attainable.get("h_star", 0), drop, least):
         return typical, needs, ""
     place = f" at {typical['h_star']:g}" if typical["verdict"] == "collapse" else ""
     note = (

@@ -1,13 +1,11 @@
 """The transition: at which value of an axis does the error collapse?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Final
 
-from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
-from analysis.questions.groups import Groups
+from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.groups import together
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,
@@ -24,7 +22,6 @@ from analysis.questions.transition.result import TransitionResult, TransitionSet
 from analysis.questions.transition.searched import searched_answer
 from analysis.questions.transition.table import canonical
 from analysis.questions.transition.text import (
-    numbers_table,
     transition_badge,
     transition_sentences,
     transition_tables,
@@ -33,69 +30,13 @@ from analysis.questions.transition.training import with_training
 from analysis.runs.columns import moving_together, require
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
-from analysis.text.numbers import NONE, Tone, number_text, sentence
+from analysis.text.numbers import sentence
 from analysis.text.settled import sensitivity_badge
-from analysis.text.tables import Table, varying_columns
+from analysis.text.tables import varying_columns
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import is_cost, scale_of
 from hsweep.design.question import ALPHA
 from hsweep.errors import UserError, unknown_name
-
-
-class TransitionGroups(Groups[TransitionResult]):
-    """The transitions of a study, one a value of an axis."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(result.warnings for result in self.found.values()))
-
-    @property
-    def badge(self) -> tuple[str, Tone]:
-        """The verdicts in a few words."""
-        badges = dict.fromkeys(map(transition_badge, self.found.values()))
-        if len(badges) == 1 and not self.problems:
-            return next(iter(badges))
-        claimed = sum(result.is_claimed for result in self.found.values())
-        if not claimed:
-            return "open", "unknown"
-        return f"collapse in {claimed} of {len(self.found) + len(self.problems)}", "partial"
-
-    def sentences(self) -> Iterator[str]:
-        """Yield where the error collapses, and then every answer."""
-        places = [
-            f"at {result.x} = {number_text(result.h_star)} with {self.within} = {value}"
-            for value, result in self.found.items()
-            if result.is_claimed
-        ]
-        texts = [f"the error collapses {listed(places)}"] if places else []
-        for verdict, words in (("none", "no collapse is established"), ("open", "that is open")):
-            values = [value for value, it in self.found.items() if it.verdict == verdict]
-            if values:
-                texts.append(f"with {self.within} = {listed(values)} {words}")
-        yield sentence("; ".join(texts) or "No answer")
-        yield from self.answers(_sentences)
-
-    def tables(self) -> tuple[Section, ...]:
-        numbers = {
-            value: {row[0]: row[1] for row in numbers_table(result).rows}
-            for value, result in self.found.items()
-        }
-        names = dict.fromkeys(chain.from_iterable(numbers.values()))
-        rows = tuple((name, *(its.get(name, NONE) for its in numbers.values())) for name in names)
-        first = Section("Numbers of the transitions", Table((self.within, *numbers), rows), True)
-        rest = (
-            section._replace(title=f"{section.title}, {self.within} = {value}")
-            for value, result in self.found.items()
-            for section in transition_tables(result)[1:]
-        )
-        return tables_with_rows(first, *rest)
-
-    def charts(self) -> list[Chart]:
-        return [
-            chart.at(self.within, value)
-            for value, result in self.found.items()
-            for chart in transition_charts(result)
-        ]
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
@@ -132,11 +73,10 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     if within is None or study.trials[within].nunique() < 2:
         return transition_finding(answer(study, {}))
 
-    parts = study.by_value(within, lambda part, value: answer(part, {within: value}))
-    groups = TransitionGroups(within, *parts)
-    sentences, tables = tuple(groups.sentences()), groups.tables()
-    lacking = tuple(chain.from_iterable(result.missing for result in groups.found.values()))
-    return Finding(TRANSITION, groups, sentences, groups.badge, tables, groups.charts, lacking)
+    found, problems = study.by_value(
+        within, lambda part, value: transition_finding(answer(part, {within: value}))
+    )
+    return together(TRANSITION, within, found, problems)
 
 
 def _study_answer(study: StudyRuns, options: Mapping[str, Any] | None) -> TransitionResult:

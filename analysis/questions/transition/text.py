@@ -11,8 +11,6 @@ from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED, SHORT
 from analysis.text.numbers import (
     NONE,
     Tone,
-    all_at_best,
-    at_fixed_rate,
     first_to_lower,
     fold_text,
     interval_text,
@@ -21,6 +19,7 @@ from analysis.text.numbers import (
     percent_text,
     setting_header,
     setting_text,
+    settings_text,
     share_text,
     y_size,
     y_unit,
@@ -70,8 +69,7 @@ def transition_sentences(result: TransitionResult) -> list[str]:
         stated = y_size(result.stated_sd, result.scale)
         sentences[0] = f"With a stated seed sd of {stated}: {first_to_lower(sentences[0])}"
     if result.verdict != "open":
-        at_rate = at_fixed_rate(result.fixed_rate, "All runs had")
-        sentences.append(all_at_best(result.nuisance, "cell") if result.nuisance else at_rate)
+        sentences.append(settings_text(result.nuisance, result.fixed_rate, "cell"))
     sentences += [_cells_with_losses(result), _search(result)]
     if result.verdict != "open":
         sentences.append(sensitivity_sentence(result.sensitivity, result.missing))
