@@ -1,6 +1,7 @@
 """What a study of a sweep that comes with the tool prints can be done, whatever the study finds.
 
-The designs are the shipped ones; their training is made up, so that every verdict is met.
+The designs of shipped sweeps are trained by training that is made up, so that every verdict is met;
+what ``hsweep new`` writes trains as it stands, but shortly.
 """
 
 import itertools
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from printed_commands import Walk, call
 
+from hsweep.commands.new import KINDS
 from hsweep.paths import Home
 
 SWEEPS = sorted(
@@ -89,5 +91,19 @@ def test_each_command_of_a_shipped_design_does_what_it_says(
     file = tmp_path / "made_up.py"
     file.write_text(MADE_UP.replace("NAME", name).replace("WORLD", WORLDS[world]))
     ran = call("run", file, "--study", "mine", "--home", home.root)
+    assert ran.exit_code == 0, ran.output
+    Walk(home, "mine").follow(ran.output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_command_of_what_new_writes_does_what_it_says(
+    kind: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = call("new", "mine.py", "--kind", kind)
+    assert written.exit_code == 0, written.output
+    short = ("--set", "epochs=2", "--set", "replicates=2", "--study", "mine", "--home", home.root)
+    ran = call("run", "mine.py", *short)
     assert ran.exit_code == 0, ran.output
     Walk(home, "mine").follow(ran.output)
