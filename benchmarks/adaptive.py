@@ -188,7 +188,8 @@ def simulated(name: str, heads: int, number: int, lengths: int = 5) -> Simulated
         shape = collapse(rng, heads=counts, h_star=counts[heads // 2])
         later = min(heads - 1, shape.at + max(2, heads // 4))
         level = shape.level - rng.uniform(1.0, 2.0) * (np.arange(heads) >= later)
-        shape = replace(shape, level=level)
+        # h* ends the larger fall.
+        shape = replace(shape, level=level, h_star=counts[int(np.argmin(np.diff(level))) + 1])
     elif family in ACCURACIES:
         shape = _accuracy(rng, counts, is_climb=family == "climb")
         design = replace(design, seed_sd=0.05, jitter=0.03, wobble=0.02)

@@ -93,7 +93,8 @@ class Located:
         drop: fall of the error on the step, in the runs of the window; None without one.
         excess: what of it exceeds the decline before; None without an anchor.
         p, scatter, survives: of the test that shows a collapse (`analysis.collapse.judge`).
-        hidden: the largest jump that a gap between searched head counts can hide, and the gap.
+        hidden: the largest jump, besides the one that was found, that two neighbours among the head
+            counts that were run can hide, and these two.
         reason: why the verdict is none or open, in words.
     """
 
@@ -260,7 +261,12 @@ class _Locator:
         lost = self._lost() or (_USED_UP if step is None and not self.room.left else "")
         if lost and answer.verdict == "none":
             answer = replace(answer, verdict="open", reason=lost)
-        hidden = [(gap.hidden, gap.low, gap.high) for gap in self._gaps() if not gap.is_step]
+        self._learn()
+        star, jump = answer.star or 0, (answer.verdict == "collapse" and answer.drop) or 0.0
+        # Two equal jumps look like one decline: the one that is known is put aside.
+        found = {k: (y + jump * (k >= star), of_y) for k, (y, of_y) in self._searched().items()}
+        gaps = [gap for gap in self._gaps(found) if not {gap.low, gap.high} <= {*self.learnt}]
+        hidden = [(gap.hidden, gap.low, gap.high) for gap in gaps]
         return replace(answer, hidden=max(hidden, default=None))
 
     def _lost(self) -> str:
@@ -335,13 +341,13 @@ class _Locator:
         found |= {k: (level, sd**2 / 2) for k, level in self.learnt.items()}
         return dict(sorted(found.items()))
 
-    def _gaps(self) -> list[_Gap]:
-        """Return the gaps between searched head counts.
+    def _gaps(self, found: Mapping[int, tuple[float, float]] | None = None) -> list[_Gap]:
+        """Return the gaps between searched head counts, or between ``found`` ones.
 
         A smooth decline is convex, so inside a gap it falls at least as fast as behind it; what
         falls beyond that may be a jump. It is read off a stretch as wide as the gap, where it can.
         """
-        found, last, gaps = self._searched(), len(self.heads) - 1, []
+        found, last, gaps = found or self._searched(), len(self.heads) - 1, []
         for low, high in pairwise(found):
             far = self.heads - self.heads[high]
             least = max(-far[low], far[min(high + _BEHIND, last)])

@@ -60,11 +60,10 @@ def together(
     verdicts = {value: finding.badge or ("answered", "found") for value, finding in found.items()}
     badges = _values_by({**verdicts, **dict.fromkeys(problems, _NO_ANSWER)})
     badges.sort(key=lambda badge: _TONES.index(badge[0][1]))
-    (label, tone), values = badges[0]
-    badge = label, tone
+    badge, values = badges[0]
     if len(badges) > 1:
-        total = len(found) + len(problems)
-        badge = f"{label} in {len(values)} of {total}", "partial" if tone == "found" else tone
+        label = f"{badge[0]} in {len(values)} of {len(found) + len(problems)}"
+        badge = label, "partial" if badge[1] == "found" else badge[1]
     texts = {value: " ".join(finding.sentences) for value, finding in found.items()}
     texts |= {value: f"No answer: {problem}." for value, problem in problems.items()}
     where = [f"{label} with {within} = {listed(values)}" for (label, _), values in badges]

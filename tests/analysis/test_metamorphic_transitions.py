@@ -209,6 +209,20 @@ def test_the_unit_of_the_error_of_a_search(family: str, number: int, power: int)
     assert (scaled.verdict, scaled.star, scaled.places) == (found.verdict, found.star, found.places)
 
 
+@given(st.integers(0, 40))
+@settings(max_examples=4, deadline=None, derandomize=True)
+def test_a_search_that_finds_one_of_two_jumps_says_where_the_other_may_lie(number: int) -> None:
+    study = simulated("two", 16, number)
+    answer = play(study.search(), study.value, lambda _run: True).answer
+    assert answer is not None
+    assert answer.hidden is not None
+    size, low, high = answer.hidden
+    falls = np.argsort(np.diff(study.shape.level))[:2] + 1
+    (other,) = (fall for fall in falls if fall != answer.star)
+    assert low < other <= high
+    assert size > 0.5
+
+
 @settings(max_examples=8, deadline=None)
 @given(family=st.sampled_from(["sharp", "null_power", "plain"]), number=numbers)
 def test_a_search_names_a_head_count_whose_runs_all_fail(family: str, number: int) -> None:

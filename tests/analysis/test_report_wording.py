@@ -274,7 +274,7 @@ def test_the_best_point_is_chosen_by_its_seeds_and_not_by_a_lucky_trial() -> Non
 @pytest.mark.parametrize(
     ("verdict", "badge"),
     [
-        ("collapse", ("collapse", "found")),
+        ("collapse", ("collapse at heads = 4", "found")),
         ("none", ("no collapse", "absent")),
         ("open", ("open", "unknown")),
     ],

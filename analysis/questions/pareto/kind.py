@@ -41,26 +41,21 @@ def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
 ) -> Finding | None:
     """Return a front; unasked it stands beside a lean question, one for each of its tasks."""
-    within = study.question.get("within")
     lean = results_of(findings, LeanResult)
-    if options is None and study.question.get("type") != "Lean":
+    if options is not None:
+        return _finding(study, options, lean)
+    within, tasks = study.question.get("within"), study.manifest.provenance.get("data", ())
+    if study.question.get("type") != "Lean":
         return None
-    if (
-        options is None
-        and within is not None
-        and len(study.manifest.provenance.get("data", ())) > 1
-    ):
-        # Results of different tasks are not compared.
-        found, problems = study.by_value(
-            within,
-            lambda part, value: _finding(
-                part,
-                None,
-                [replace(its, at={}) for its in lean if value_text(value) in its.at.values()],
-            ),
-        )
-        return together(PARETO, within, found, problems)
-    return _finding(study, options, lean)
+    if within is None or len(tasks) < 2:
+        return _finding(study, None, lean)
+
+    def answer(part: StudyRuns, value: object) -> Finding:
+        its = [replace(each, at={}) for each in lean if value_text(value) in each.at.values()]
+        return _finding(part, None, its)
+
+    # Results of different tasks are not compared.
+    return together(PARETO, within, *study.by_value(within, answer))
 
 
 def _finding(

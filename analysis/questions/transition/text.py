@@ -50,7 +50,7 @@ _IF_ANY: Final = ("of these at chance", "short of the budget", "too large", "not
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
     if result.is_claimed:
-        return "collapse", "found"
+        return f"collapse at {result.x} = {number_text(result.h_star)}", "found"
     if result.suggested:
         return "suggested, not tested", "unknown"
     return ("no collapse", "absent") if result.verdict == "none" else ("open", "unknown")
