@@ -62,7 +62,8 @@ def ladder_of(
     column: str | None = None,
     answered: float = math.inf,
 ) -> Ladder:
-    """Return the budgets at which runs of one cell and seed were trained.
+    """Return the budgets at which runs of one cell and seed, or of one cell without seeds, were
+    trained.
 
     Args:
         axes: columns that tell the cells apart, including nuisance axes.
@@ -71,9 +72,9 @@ def ladder_of(
     """
     frame = runs.frame
     name = column or runs.columns.get("budget_column")
-    if name is None or runs.replicate is None:
+    if name is None:
         return Ladder()
-    identity = [*axes, runs.replicate]
+    identity = [*axes, *([] if runs.replicate is None else [runs.replicate])]
     require(frame, [*identity, name])
     numbers = as_numbers(frame[name], name)
     reached, budgets = (

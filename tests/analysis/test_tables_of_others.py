@@ -457,6 +457,25 @@ def test_rows_without_seeds_at_rising_budgets_are_one_run_a_shape() -> None:
         Runs(close, "loss", {"budget_column": "budget"}).rows(["width"])
 
 
+@pytest.mark.parametrize("seeds", ["seed", None])
+def test_a_named_column_of_budgets_holds_several_budgets_also_without_seeds(
+    tmp_path: Path, seeds: str | None
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"heads": heads, "seed": seed, "tokens": tokens, "err": 10.0 ** -(1.5 * (heads > 2))}
+        for heads in (1, 2, 3, 4, 6, 8)
+        for seed in range(3)
+        for tokens in (100, 200, 400)
+    )
+    frame["err"] *= np.exp(0.1 * rng.standard_normal(len(frame))) / frame["tokens"] ** 0.2
+    frame.drop(columns=[] if seeds else "seed").to_csv(tmp_path / "t.csv", index=False)
+    words = "--metric err --goal min --scale error --x heads --by= --budget-column tokens"
+    found = answer(tmp_path / "t.csv", "transition", words)
+    assert [rung["budget"] for rung in found["sensitivity"]["answers"]] == [100, 200, 400]
+    assert found["h_star"] == 3
+
+
 def test_a_run_that_ends_on_the_way_is_short_unless_a_word_says_stopped() -> None:
     frame = ladder().query("run == 'one'")
     other = frame.query("budget < 4").assign(run="stopped")
