@@ -93,8 +93,7 @@ class Located:
         drop: fall of the error on the step, in the runs of the window; None without one.
         excess: what of it exceeds the decline before; None without an anchor.
         p, scatter, survives: of the test that shows a collapse (`analysis.collapse.judge`).
-        hidden: the largest jump, besides the one that was found, that two neighbours among the head
-            counts that were run can hide, and these two.
+        hidden: the largest further jump that may lie between two head counts, and these two.
         reason: why the verdict is none or open, in words.
     """
 

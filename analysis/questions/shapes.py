@@ -28,9 +28,6 @@ NUISANCE: Final = Option(
     "nuisance", "An axis of which each cell or shape keeps the best value; repeat.", multiple=True
 )
 BASELINE: Final = Option("baseline", "The baseline, as heads=12,depth=12, or its name.")
-AXES: Final = Option(
-    "x", "Axes of the shape, with commas between, besides those found.", of_table=True
-)
 MARGIN: Final = Option("margin", "How much worse still counts as equal.", float)
 USUAL_COST: Final = "num_params"
 _SMALL: Final = ":min"
@@ -107,9 +104,14 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
                     shape = rest
     if not shape:
         raise UserError("no column names the shape; give one with --config COLUMN")
+    pairs = (options.get("baseline") or "").split(",")
+    if named := {pair.partition("=")[0].strip() for pair in pairs if "=" in pair}:
+        # The baseline says what makes a shape; a name of each row is none of that.
+        ids = {name for name in shape if frame[name].is_unique} - {*frame.select_dtypes("number")}
+        shape = [name for name in shape if name in named or name not in ids]
     for name in shape:
         rest = [column for column in shape if column != name]
-        if not rest or pd.api.types.is_numeric_dtype(frame[name]):
+        if not rest or is_numeric_dtype(frame[name]) or (named and name not in named):
             continue
         by_name = frame.groupby(name, dropna=False)
         fixed = by_name[rest].nunique(dropna=False).le(1).all()
@@ -214,11 +216,10 @@ def table_shapes(runs: Runs, options: Mapping[str, Any]) -> Grouped:
     Raises:
         UserError: as `shape_columns` and `grouped` do.
     """
-    goal, x = table_goal(runs, options), options["x"]
-    columns = shape_columns(runs, options)
+    goal = table_goal(runs, options)
     return grouped(
         runs,
-        columns if x is None else list(dict.fromkeys([*x.split(","), *columns])),
+        shape_columns(runs, options),
         tuple(options["nuisance"]),
         goal=goal,
         scale=options["scale"] or share_scale(runs, goal),

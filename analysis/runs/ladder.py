@@ -62,8 +62,7 @@ def ladder_of(
     column: str | None = None,
     answered: float = math.inf,
 ) -> Ladder:
-    """Return the budgets at which runs of one cell and seed, or of one cell without seeds, were
-    trained.
+    """Return the budgets at which runs of one cell, and of one seed where seeds are named, trained.
 
     Args:
         axes: columns that tell the cells apart, including nuisance axes.

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from analysis.runs.choices import MOVES, form_of, moving_columns, refuse_unnamed
 from analysis.runs.columns import (
@@ -341,8 +342,9 @@ class Runs:
         names = [str(name) for name in self.frame.columns if name not in others]
         # One that is called so goes before one that holds such words.
         names.sort(key=lambda name: name.lower() not in (_USUAL_STATUS, "state"))
-        holding = [name for name in names if holds_endings(self.frame[name])]
-        return next(iter(holding), _USUAL_STATUS if _USUAL_STATUS in names else None)
+        words = [name for name in names if not is_numeric_dtype(self.frame[name])]
+        holding = [name for name in words if holds_endings(self.frame[name])]
+        return next(iter(holding), _USUAL_STATUS if _USUAL_STATUS in words else None)
 
     def _ends(
         self, frame: pd.DataFrame, status_column: str | None

@@ -457,6 +457,26 @@ def test_rows_without_seeds_at_rising_budgets_are_one_run_a_shape() -> None:
         Runs(close, "loss", {"budget_column": "budget"}).rows(["width"])
 
 
+def test_a_baseline_says_what_makes_a_shape_beside_the_names_of_runs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(
+        {"run": f"run{heads}-{run}", "heads": heads, "num_params": heads, "top1": rng.normal()}
+        for heads in (1, 2, 4, 8)
+        for run in range(4)
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = "--metric top1 --goal max --margin 1 --baseline"
+    by_heads = answer(tmp_path / "t.csv", "lean", f"{words} heads=8")["read_as"]
+    assert (by_heads["shape"], by_heads["unused"]) == (["heads"], ["run"])
+    by_run = answer(tmp_path / "t.csv", "lean", f"{words} run=run8-1")["read_as"]
+    assert by_run["shape"] == ["run"]
+
+
+def test_numbers_in_a_column_called_status_are_no_words_of_how_a_run_ended() -> None:
+    frame = ladder().assign(status=lambda runs: 3 * runs["width"])
+    assert Runs(frame, "loss", {"replicate": "run"}).status_column is None
+
+
 @pytest.mark.parametrize("seeds", ["seed", None])
 def test_a_named_column_of_budgets_holds_several_budgets_also_without_seeds(
     tmp_path: Path, seeds: str | None

@@ -10,7 +10,6 @@ from analysis.questions.effects.result import EffectsResult, EffectsSettings
 from analysis.questions.effects.text import effects_sentences, effects_tables
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
-    AXES,
     CONFIG,
     EVAL_SIZE,
     NUISANCE,
@@ -32,8 +31,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
 def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
 ) -> Finding | None:
-    """Return the effects of a study's axes; unasked only where an axis varies that its question
-    does not answer."""
+    """Return the effects of axes; unasked only where one varies that no question answers."""
     settings = with_settings(EffectsSettings(), options["settings"] if options else ())
     if options is not None:
         study = with_options(study, options)
@@ -56,5 +54,5 @@ EFFECTS: Final = Kind(
     EffectsSettings,
     of_study,
     of_table,
-    (AXES, EVAL_SIZE, CONFIG, NUISANCE),
+    (EVAL_SIZE, CONFIG, NUISANCE),
 )
