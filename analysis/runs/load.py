@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ _WRITTEN: Final = {decimal: _written(decimal) for decimal in ".,"}
 
 def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     """Return the table at ``path``, and notes on how it was read: a file (`_ENDINGS`, also .gz), or
-    a folder with a JSON file for each run.
+    a folder of such files, each with a part of the runs.
 
     Separator (comma, semicolon, tab, bar, blanks), decimal sign and encoding (UTF-8, UTF-16,
     Latin-1) of a text are detected. None, NA and null mean a missing entry in a column of numbers,
@@ -53,11 +54,13 @@ def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     file = Path(path)
     if not file.exists():
         raise UserError(f"no table at {file}: the file does not exist")
-    ending = ".json" if file.is_dir() else Path(file.name.lower().removesuffix(".gz")).suffix
-    if ending not in _ENDINGS:
+    if file.is_dir() and (parts := [part for part in sorted(file.iterdir()) if _ending(part)]):
+        frames, notes_of_parts = zip(*map(read_table, parts), strict=True)
+        return pd.concat(frames, ignore_index=True), [*dict.fromkeys(chain(*notes_of_parts))]
+    if not (ending := _ending(file)):
         raise UserError(
             f"cannot read {file}: the name must end in {', '.join(_ENDINGS)} (also .gz), or be of a"
-            " folder with one JSON file a run"
+            " folder of such files"
         )
     try:
         if ending == ".parquet":
@@ -77,11 +80,14 @@ def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     return frame.apply(_texts_if_nested), notes
 
 
+def _ending(file: Path) -> str:
+    """Return the ending of the name of a table; empty for any other name."""
+    ending = Path(file.name.lower().removesuffix(".gz")).suffix
+    return ending if ending in _ENDINGS and not file.is_dir() else ""
+
+
 def _objects(file: Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSON file, of one with an object a line, or of a folder of files."""
-    if file.is_dir():
-        parts = sorted(file.glob("*.json"))
-        return [each for part in parts for each in _objects(part)]
+    """Return the objects of a JSON file, or of one with an object a line."""
     text = _text(file)
     try:
         content = json.loads(text)

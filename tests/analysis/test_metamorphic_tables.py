@@ -145,6 +145,20 @@ def test_the_file_that_a_table_is_kept_in(tmp_path: Path, ending: str) -> None:
     assert answers(read) == answers(frame)
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_file_that_is_split_in_two(tmp_path: Path, ending: str) -> None:
+    frame = table(0)
+    for name, part in (("a", frame[::2]), ("b", frame[1::2])):
+        path = tmp_path / f"{name}.{ending}"
+        if ending == "csv":
+            part.to_csv(path, index=False)
+        else:
+            path.write_text("\n".join(map(json.dumps, part.to_dict("records"))))
+    (tmp_path / "notes.md").write_text("no table")
+    read, _ = read_table(tmp_path)
+    assert answers(read) == answers(frame)
+
+
 @few
 @given(number=numbers, name=st.sampled_from(NAMES), seeds=st.sampled_from(["same", "others"]))
 def test_the_rows_of_another_data_set_are_refused(number: int, name: str, seeds: str) -> None:

@@ -142,24 +142,20 @@ def plan_transition(
     table: list[PowerRow] = []
     for design, jump in cases:
         verdicts: Counter[str] = Counter()
-        located = 0
         for sweep in range(settings.sweeps):
             crossed_design = replace(design, seeds=design.seeds * choice.crossed)
             y = simulate(crossed_design, jump, truth, noise, (settings.rng_seed, sweep))
             result = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
             verdicts[result.verdict] += 1
-            located += result.is_claimed and result.h_star == truth.h_star
             if on_progress is not None:
                 num_sweeps = len(table) * settings.sweeps + sweep + 1
                 on_progress(num_sweeps, len(cases) * settings.sweeps)
-        hits = verdicts["collapse"]
         table.append(
             PowerRow(
                 design=design,
                 trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
                 jump=jump,
-                power=share_of(hits, settings.sweeps),
-                located=located / hits if hits else None,
+                power=share_of(verdicts["collapse"], settings.sweeps),
                 verdicts={name: n / settings.sweeps for name, n in sorted(verdicts.items())},
             )
         )

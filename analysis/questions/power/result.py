@@ -118,7 +118,6 @@ class PowerRow(Jsonable):
     Attributes:
         jump: what y falls at the jump beyond the decline before it.
         power: share of sweeps with the verdict collapse, and its 95 % interval.
-        located: share of those whose h* is the true one; None where there is none.
         verdicts: share of each verdict.
     """
 
@@ -126,7 +125,6 @@ class PowerRow(Jsonable):
     trials: int
     jump: float
     power: Interval
-    located: float | None
     verdicts: dict[str, float]
 
 
