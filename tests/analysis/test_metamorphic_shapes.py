@@ -1,5 +1,7 @@
 """What may not matter to answers about shapes, and what must follow."""
 
+import contextlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_shapes import analysed
 
+from analysis.adaptive.front import find_front
+from analysis.adaptive.lean import race
+from analysis.adaptive.rounds import play
 from analysis.questions.effects import fit as effects
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.statistics.moderated import FAR, outliers
+from benchmarks.lean import Simulated, simulated
 from benchmarks.shapes import lean_sweep, scales
 from benchmarks.table_fits import fit_lean, fit_pareto
 
@@ -21,6 +27,7 @@ ROLES: dict[str, Any] = {"config": ["heads", "depth"], "metric": "loss", "goal":
 MARGIN = 0.4
 few = settings(max_examples=6, deadline=None)
 numbers = st.integers(0, 10_000)
+UNITS = st.sampled_from([1e-6, 1e-3, 0.25, 1e3, 1e6])
 
 
 def table(number: int, seeds: int = 5, sd: float = 1.0) -> pd.DataFrame:
@@ -85,7 +92,7 @@ def _flat(part: Any) -> "np.ndarray[Any, Any]":
 
 @ANSWERS
 @few
-@given(numbers, st.sampled_from([1e-6, 1e-3, 0.25, 1e3, 1e6]))
+@given(numbers, UNITS)
 def test_units_do_not_matter(answer: Answer, number: int, unit: float) -> None:
     frame = table(number)
     changed = frame.assign(loss=frame["loss"] * unit)
@@ -101,6 +108,49 @@ def test_order_and_names_of_seeds_do_not_matter(answer: Answer, number: int) -> 
     renamed = frame.assign(seed=[f"run {7 - seed}" for seed in frame["seed"]])
     assert alike(answer(frame), answer(shuffled))
     assert alike(answer(frame), answer(renamed.sample(frac=1.0, random_state=number)))
+
+
+def rounds_of_race(made: Simulated, unit: float) -> list[Any]:
+    """Return which runs each round of a race asks for, and what became of each shape."""
+    shapes = len(made.true) - 1
+    design = race([(shapes, *range(shapes))], unit)
+    played = play(design, lambda run: unit * made.value(run), lambda _run: True)
+    assert played.answer is not None
+    outcomes = [standing.outcome for standing in played.answer[0]]
+    return [*({*asked.runs} for asked in played.rounds), *outcomes]
+
+
+def rounds_of_front(made: Simulated, unit: float) -> list[Any]:
+    """Return which runs each round of a search for the front asks for; costs have the unit, too."""
+    design = find_front([(unit * cost,) for cost in range(len(made.true))])
+    played = play(design, lambda run: unit * made.value(run), lambda _run: True)
+    return [{*asked.runs} for asked in played.rounds]
+
+
+@pytest.mark.parametrize("rounds", [rounds_of_race, rounds_of_front])
+@few
+@given(numbers, st.sampled_from(["mixed", "front_wide", "few_rising", "few_t3"]), UNITS)
+def test_a_search_asks_for_the_same_runs_in_any_unit(
+    rounds: Callable[[Simulated, float], list[Any]], number: int, family: str, unit: float
+) -> None:
+    assert rounds(simulated(family, 7, number), unit) == rounds(simulated(family, 7, number), 1.0)
+
+
+@few
+@given(numbers, st.randoms(use_true_random=False))
+def test_a_race_does_not_know_in_which_order_runs_of_a_round_end(
+    number: int, order: random.Random
+) -> None:
+    made = simulated("mixed", 7, number)
+    design = race([(7, *range(7))], 1.0)
+    asked, rounds = next(design), []
+    with contextlib.suppress(StopIteration):
+        while True:
+            rounds.append({*asked.runs})
+            runs = list(asked.runs)
+            order.shuffle(runs)
+            asked = design.send({run: made.value(run) for run in runs})
+    assert rounds == rounds_of_race(simulated("mixed", 7, number), 1.0)[: len(rounds)]
 
 
 @few
