@@ -141,7 +141,7 @@ def hover(browser: Any, figure: str, points: str) -> str:
     [
         (examples.report_input, 3, 320, "light"),
         (examples.lean_input, 2, 400, "dark"),
-        (examples.groups_input, 2, 1600, "light"),
+        (examples.groups_input, 3, 1600, "light"),
     ],
 )
 def test_it_opens_from_a_file_without_network_errors_or_scrolling_sideways(

@@ -44,7 +44,7 @@ def answered(tmp_path: Path, sweep: Sweep, value: Any, *, seeds: int) -> Answer:
     [
         (
             lambda w, r: 10 ** (-0.4 * w - 2 * (w > 3) + 0.08 * noise(w, r)),
-            "collapse",
+            "collapse at width = 4",
             "the error collapses at width = 4: ",
         ),
         (

@@ -101,7 +101,7 @@ def test_comparisons_say_their_one_rate_once(home: Home) -> None:
     )
     study = recorded(home, sweep, fixed_rate=0.05)
     sentence = answer_study(study).text
-    assert sentence.count("each at the one learning rate 0.05, which was not tuned") == 1
+    assert sentence.count("All runs had the one learning rate 0.05, which was not tuned.") == 1
 
 
 SWEEP_FILE = '''"""Which width is enough?"""

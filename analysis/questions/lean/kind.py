@@ -35,6 +35,7 @@ from analysis.runs.chance import study_chance
 from analysis.runs.ladder import ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.numbers import settings_text
 from analysis.text.settled import rounds_table
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
@@ -116,14 +117,13 @@ def of_study(
         return lean_finding(replace(answer_at(study, {}), fixed_rate=rate, film=film))
     # Every comparison is of the same budget.
     parts = replace(study, answered=study.budget)
-    found, problems = parts.by_value(
-        within, lambda part, value: replace(answer_at(part, {within: value}), fixed_rate=rate)
-    )
+    found, problems = parts.by_value(within, lambda part, value: answer_at(part, {within: value}))
     findings = {value: lean_finding(result) for value, result in found.items()}
     finding = together(LEAN, within, findings, problems)
     rounds = tables_with_rows(Section("Rounds of the search", rounds_table(film)))
     confirm = confirming_runs(list(found.values()))
-    return replace(finding, tables=(*finding.tables, *rounds), confirm=confirm)
+    said = tuple(filter(None, [*finding.sentences, settings_text((), rate)]))
+    return replace(finding, sentences=said, tables=(*finding.tables, *rounds), confirm=confirm)
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
