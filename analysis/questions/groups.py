@@ -36,14 +36,9 @@ class Groups(Jsonable):
 
 def results_of(findings: Iterable[Finding], kind: type[Result]) -> list[Result]:
     """Return the results of a class, those of groups among them."""
-    results = (
-        result
+    results = chain.from_iterable(
+        finding.result.found.values() if isinstance(finding.result, Groups) else (finding.result,)
         for finding in findings
-        for result in (
-            finding.result.found.values()
-            if isinstance(finding.result, Groups)
-            else (finding.result,)
-        )
     )
     return [result for result in results if isinstance(result, kind)]
 
@@ -104,7 +99,10 @@ def _sections(within: str, found: Mapping[str, Finding]) -> Iterable[Section]:
         elif len({table.header for table in tables.values()}) == 1:
             rows = [(value, *row) for value, table in tables.items() for row in table.rows]
             header = (within, *first.table.header)
-            yield first._replace(table=Table(header, tuple(rows), first.table.note))
+            notes = _values_by({value: table.note for value, table in tables.items()})
+            own = " ".join(f"{within} = {listed(values)}: {note}" for note, values in notes if note)
+            note = own if len(notes) > 1 else first.table.note
+            yield first._replace(table=Table(header, tuple(rows), note))
         else:
             for value, section in sections.items():
                 yield section._replace(title=f"{title}, {within} = {value}")

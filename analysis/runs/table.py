@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 
 from analysis.runs.choices import MOVES, form_of, moving_columns, refuse_unnamed
 from analysis.runs.columns import (
@@ -342,7 +341,8 @@ class Runs:
         names = [str(name) for name in self.frame.columns if name not in others]
         # One that is called so goes before one that holds such words.
         names.sort(key=lambda name: name.lower() not in (_USUAL_STATUS, "state"))
-        words = [name for name in names if not is_numeric_dtype(self.frame[name])]
+        numbers = {*map(str, self.frame.select_dtypes("number"))}
+        words = [name for name in names if name not in numbers]
         holding = [name for name in words if holds_endings(self.frame[name])]
         return next(iter(holding), _USUAL_STATUS if _USUAL_STATUS in words else None)
 

@@ -299,6 +299,8 @@ def test_several_comparisons_are_one_table_of_candidates_and_one_of_baselines() 
     assert title == "Candidates"
     assert [row[0] for row in candidates.rows] == ["vit"] * 5 + ["xcit"] * 5
     assert candidates.header[:2] == ("family", "shape")
+    alone = examples.finding(examples.lean_result()).tables[0].table.note
+    assert candidates.note.startswith(f"family = vit: {alone} family = xcit: Baseline ")
     assert groups.sentences[-1] == "family = deit: no answer: the baseline has no full-budget run."
 
 

@@ -475,6 +475,8 @@ def test_a_baseline_says_what_makes_a_shape_beside_the_names_of_runs(tmp_path: P
 def test_numbers_in_a_column_called_status_are_no_words_of_how_a_run_ended() -> None:
     frame = ladder().assign(status=lambda runs: 3 * runs["width"])
     assert Runs(frame, "loss", {"replicate": "run"}).status_column is None
+    with pytest.raises(UserError, match="unknown status"):
+        Runs(frame.assign(status=True), "loss", {"replicate": "run"}).rows(["width"])
 
 
 @pytest.mark.parametrize("seeds", ["seed", None])
