@@ -6,8 +6,9 @@ characters that a terminal takes for commands (move the cursor, set the title, f
 
 import re
 import sys
+import threading
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -48,10 +49,26 @@ def table_of(*headings: str, **settings: Any) -> Table:
 
 
 class PlainConsole(Console):
-    """A console that prints text as it is: without markup, without what a terminal would obey."""
+    """A console that prints text as it is: without markup, without what a terminal would obey.
+
+    One thread prints at a time: rich reckons how many lines of a live table to erase before it
+    writes, and what another thread wrote in between would leave a part of the table behind.
+    """
 
     def __init__(self, **settings: Any) -> None:
+        self._printing = threading.RLock()
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def __enter__(self) -> Self:
+        self._printing.acquire()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._printing.release()
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **settings: Any) -> None:
         """Print; a text goes as it is, to be wrapped by the terminal, a table fits the width."""

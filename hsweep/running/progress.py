@@ -1,6 +1,7 @@
 """Progress of a running study: a live table on a terminal, elsewhere a line for each event."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ _ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
 _GAP: Final = "  "
 _NOTE_SECONDS: Final = 5.0
 _LINE_SECONDS: Final = 0.3
+_DRAW_SECONDS: Final = 0.5
 _ROUTINE: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 """Ends of trials of which a notebook shows the last alone."""
 
@@ -116,17 +118,40 @@ class Progress:
             return
         self.is_live = True
         try:
-            # Output of the user's code goes above the table. The table disappears at the end,
-            # when the outcome says the same.
-            with Live(
-                console=self._console,
-                get_renderable=self._render,
-                refresh_per_second=2,
-                transient=True,
-            ):
+            with self._table():
                 yield
         finally:
             self.is_live = False
+
+    @contextmanager
+    def _table(self) -> Iterator[None]:
+        """Show the table below all that is printed; at the end, when the outcome says the same,
+        it disappears.
+
+        An event holds the study while it prints, and the table is drawn from the study: whoever
+        draws takes the study first and the terminal after it, or the two would wait for each
+        other.
+        """
+        live = Live(
+            console=self._console, get_renderable=self._render, auto_refresh=False, transient=True
+        )
+        is_over = threading.Event()
+
+        def draw() -> None:
+            while not is_over.wait(_DRAW_SECONDS):
+                with self._coordinator.lock, self._console:
+                    live.refresh()
+
+        drawing = threading.Thread(target=draw, name="hsweep-table", daemon=True)
+        live.start()
+        drawing.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            drawing.join()
+            with self._coordinator.lock, self._console:
+                live.stop()
 
     def started(self, trial: Trial, attempt: int) -> None:
         """Say that a trial is tried again, or goes on where an earlier run of the study left it.
@@ -204,14 +229,13 @@ class Progress:
 
     def _render(self) -> Group:
         table = self._coordinator.table
-        with self._coordinator.lock:
-            parts: list[Any] = [self._summary()]
-            if self._coordinator.stop_requested:
-                parts.insert(0, Text(ENDING))
-            if table.running:
-                parts.append(self._running_table())
-            if table.best:
-                parts.append(self._best_table())
+        parts: list[Any] = [self._summary()]
+        if self._coordinator.stop_requested:
+            parts.insert(0, Text(ENDING))
+        if table.running:
+            parts.append(self._running_table())
+        if table.best:
+            parts.append(self._best_table())
         return Group(*parts)
 
     def _summary(self) -> Text:

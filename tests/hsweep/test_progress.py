@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Assignment, Report, TrialStatus
 from hsweep.running.progress import STATUS_STYLES, Progress, duration, number
+from hsweep.terminal import PlainConsole
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
 
 
-def console(*, terminal: bool) -> Console:
-    return Console(
+def console(*, terminal: bool) -> PlainConsole:
+    return PlainConsole(
         file=io.StringIO(), force_terminal=terminal, width=160, record=True, color_system=None
     )
 
@@ -168,8 +170,9 @@ class ChattyTask(TinyTask):
 
 @pytest.mark.parametrize("columns", [80, 40])
 def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
-    tmp_path: Path, columns: int
+    tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hsweep.running.progress._DRAW_SECONDS", 1e-4)
     screen = Screen(columns)
     sweep = tiny_sweep(
         space=grid(width=[1, 2, 3, 4]),
@@ -179,7 +182,7 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     )
     with coordinating(sweep, tmp_path) as coordinator:
         progress = Progress(
-            Console(file=screen, force_terminal=True, width=columns, height=30),
+            PlainConsole(file=screen, force_terminal=True, width=columns, height=30),
             outlook_of(coordinator),
         )
         coordinator.observer = progress
@@ -199,6 +202,31 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     assert not [row for row in left if "elapsed" in row or "best so far" in row]
     assert sum("finished" in row or "stopped" in row or "diverged" in row for row in left) == 4
     assert any("chatter" in row for row in left)
+
+
+def test_an_event_that_prints_and_the_table_never_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsweep.running.progress._DRAW_SECONDS", 1e-4)
+    shown = console(terminal=True)
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        progress = Progress(shown, outlook_of(coordinator))
+        coordinator.observer = progress
+
+        def show() -> None:
+            with progress.showing():
+                for number in range(50):
+                    # The study is held while an event is taken, long enough for a drawing to begin.
+                    with coordinator.lock:
+                        for _ in range(20):
+                            coordinator.say(f"line {number}")
+
+        # Of its own: two that wait for each other would hold the test for ever.
+        showing = threading.Thread(target=show, daemon=True)
+        showing.start()
+        showing.join(timeout=60)
+        assert not showing.is_alive()
+    assert "line 49" in shown.export_text()
 
 
 SECONDS = {1: 0.14, 2: 0.15, 3: 0.19, 4: 0.25, 5: 0.42}
