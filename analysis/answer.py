@@ -16,7 +16,7 @@ from analysis.runs.table import ReadAs
 from analysis.text.numbers import direction_text
 from analysis.text.numbers import sentence as as_sentence
 from analysis.values import Jsonable
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 
 NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
 _NUMBERS: Final = ("h_star", "drop", "p", "front_size", "saving")

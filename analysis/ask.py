@@ -30,8 +30,6 @@ from hsweep.record.tables import StudyTables
 
 KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS)
 """Every kind of question, in the order in which the page shows what they find."""
-_QUESTION_KINDS: Final = (TRANSITION, LEAN)
-"""The kinds that answer a sweep's question; the others say what else a study shows."""
 
 
 def answer_study(
@@ -53,7 +51,7 @@ def answer_study(
 def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
     """Answer a study's question from these runs of it."""
     question_type = str(runs.question.get("type", "")).lower()
-    question_kind = next((kind for kind in _QUESTION_KINDS if kind.name == question_type), None)
+    question_kind = next((kind for kind in KINDS if kind.name == question_type), None)
     findings: list[Finding] = []
     problem = no_results(runs) or None
     if question_kind is not None and problem is None:
@@ -63,7 +61,7 @@ def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
         except UserError as error:
             problem = str(error)
     for kind in KINDS:
-        if kind not in _QUESTION_KINDS:
+        if kind.stands_beside and kind is not question_kind:
             # The answer stands without what cannot be said.
             with contextlib.suppress(UserError):
                 findings += filter(None, [kind.of_study(runs, None, findings)])

@@ -82,8 +82,7 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     better = "lower" if study.goal == "min" else "higher"
     after = "after" if study.manifest.final == "last" else "at its best within"
     budget = f"{after} {study.budget:,} {study.manifest.budget['unit']}"
-    noun = {"Transition": "cell", "Lean": "shape"}.get(str(question.get("type")), "point")
-    title = f"{metric} ({better} is better) {budget}{at_best(nuisance, noun)}"
+    title = f"{metric} ({better} is better) {budget}{at_best(nuisance, study.manifest.place)}"
     if is_transition and len(cell_axes) == 2:
         grid = _grid_table(cell_axes, places)
         if _width(grid) <= width:

@@ -14,7 +14,7 @@ from analysis.statistics.training import HORIZON, futures
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Jsonable, Number, describe
 from hsweep.design.labels import budget_text, first_of
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 
 if TYPE_CHECKING:
     from analysis.runs.ladder import Ladder

@@ -31,14 +31,14 @@ import numpy as np
 import optuna
 import pandas as pd
 
-from analysis.adaptive.rounds import Design as Rounds
-from analysis.adaptive.rounds import play
-from analysis.adaptive.transition import Located, Run, locate
+from analysis.questions.transition.design import Located, Run, locate
+from analysis.questions.transition.limits import searched_length
 from analysis.questions.transition.result import TransitionSettings
+from analysis.rounds.design import Design as Rounds
+from analysis.rounds.design import play
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, paper_shape
 from benchmarks.table_fits import fit_transition
-from hsweep.design.search import searched_length
 from hsweep.errors import UserError
 
 SEEDS: Final = {5: 5, 16: 3, 64: 3}

@@ -16,10 +16,10 @@ import click
 import numpy as np
 import pandas as pd
 
-from analysis.adaptive.front import LEVELS, find_front
-from analysis.adaptive.looks import Run
-from analysis.adaptive.rounds import play
+from analysis.questions.pareto.design import LEVELS, find_front
 from analysis.questions.pareto.result import ParetoSettings
+from analysis.rounds.design import play
+from analysis.rounds.looks import Run
 from benchmarks.lean import UNEQUAL, Simulated, simulated
 from benchmarks.table_fits import fit_pareto
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from hsweep.design.question import Question, Transition, lean
+from hsweep import Question, Transition, lean
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.identity import describe

@@ -16,9 +16,9 @@ import click
 import numpy as np
 import pandas as pd
 
-from analysis.adaptive.lean import race
-from analysis.adaptive.looks import Run
-from analysis.adaptive.rounds import play
+from analysis.questions.lean.design import race
+from analysis.rounds.design import play
+from analysis.rounds.looks import Run
 from benchmarks.shapes import LEAN_SCALES, Floats, scales, seed_noise
 from benchmarks.table_fits import fit_lean
 

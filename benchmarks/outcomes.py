@@ -23,7 +23,7 @@ from benchmarks.shapes import (
 )
 from benchmarks.sweeps import Sweep, transition_sweep
 from benchmarks.table_fits import fit_lean, fit_pareto, fit_transition
-from hsweep.design.question import ALPHA
+from hsweep.design.scales import ALPHA
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,9 @@
 """The names that a sweep file uses, for which ``hsweep`` is the place to look."""
 
+from analysis.questions.lean.question import Lean as Lean
+from analysis.questions.lean.question import lean as lean
+from analysis.questions.pareto.question import Pareto as Pareto
+from analysis.questions.transition.question import Transition as Transition
 from hsweep.design.budget import Budget as Budget
 from hsweep.design.budget import epochs as epochs
 from hsweep.design.budget import seconds as seconds
@@ -7,13 +11,10 @@ from hsweep.design.budget import steps as steps
 from hsweep.design.domain import tuned as tuned
 from hsweep.design.early_stopping import Asha as Asha
 from hsweep.design.early_stopping import SizeBand as SizeBand
-from hsweep.design.question import Lean as Lean
-from hsweep.design.question import Transition as Transition
-from hsweep.design.question import lean as lean
+from hsweep.design.point import Point as Point
+from hsweep.design.question import Question as Question
 from hsweep.design.recipe import Recipe as Recipe
-from hsweep.design.search import find_front as find_front
-from hsweep.design.search import find_lean as find_lean
-from hsweep.design.search import find_transition as find_transition
+from hsweep.design.search import adaptive_search as adaptive_search
 from hsweep.design.search import grid_search as grid_search
 from hsweep.design.search import optuna_search as optuna_search
 from hsweep.design.search import random_search as random_search
@@ -23,7 +24,6 @@ from hsweep.design.sources import reports as reports
 from hsweep.design.sources import stdout as stdout
 from hsweep.design.sources import tensorboard as tensorboard
 from hsweep.design.sources import trainer_state as trainer_state
-from hsweep.design.space import Point as Point
 from hsweep.design.space import Space as Space
 from hsweep.design.space import choice as choice
 from hsweep.design.space import grid as grid

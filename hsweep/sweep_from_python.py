@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from hsweep.design.space import Point
+from hsweep.design.point import Point
 from hsweep.design.sweep import Sweep, resolve
 from hsweep.errors import UserError, format_error, shown
 from hsweep.planning.code import look_again, users_modules

@@ -46,8 +46,8 @@ from hsweep import (
     Recipe,
     Sweep,
     Transition,
+    adaptive_search,
     epochs,
-    find_transition,
     grid,
     grid_search,
     preset,
@@ -108,7 +108,7 @@ SWEEP = Sweep(
     budget=epochs(20, report_every=2),
     replicates=3,
     question=Transition(x="heads", by="seq_len"),
-    search=find_transition(),
+    search=adaptive_search(),
     presets={
         "tuned": preset(
             note="all cells, each at its best of three learning rates, and four times as long",

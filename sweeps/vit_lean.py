@@ -39,8 +39,8 @@ from hsweep import (
     Resources,
     SizeBand,
     Sweep,
+    adaptive_search,
     epochs,
-    find_lean,
     grid,
     grid_search,
     lean,
@@ -128,7 +128,7 @@ SWEEP = Sweep(
     budget=epochs(20, ladder=[10, 20]),
     replicates=8,
     question=lean(baseline={"heads": 4, "depth": 4}, margin=0.035),
-    search=find_lean(),
+    search=adaptive_search(),
     presets={
         "grid": preset(note="every shape with eight seeds", search=grid_search()),
         "tuned": preset(

@@ -34,7 +34,7 @@ from analysis.questions.transition.result import (
 from analysis.report.build import ReportInput, searched_axis
 from analysis.statistics.values import Interval
 from analysis.text.trials import frame_remarks, outcomes_table
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)

@@ -24,8 +24,9 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
 from analysis.values import value_text
-from hsweep.design.question import Goal, Missing
-from hsweep.design.search import BY_ROUNDS, NOT_ASKED
+from hsweep.design.missing import Missing
+from hsweep.design.scales import Goal
+from hsweep.design.search import NOT_ASKED
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 
@@ -91,6 +92,8 @@ class Kind:
             findings are those of the kinds that answered before.
         of_table: answers the question from any table; None where only a study can be asked.
         options: the options of ``hsweep analyze`` that this kind reads, besides those of all kinds.
+        stands_beside: it is asked of each study, to say what else that shows; else only of a study
+            whose own question it is.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Kind:
     of_study: Callable[["StudyRuns", Mapping[str, Any] | None, Sequence[Finding]], Finding | None]
     of_table: Callable[[Runs, Mapping[str, Any]], Finding] | None = None
     options: tuple[Option, ...] = ()
+    stands_beside: bool = True
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ class StudyRuns:
         planned = int(self.manifest.budget["amount"])
         if self.answered is not None:
             return self.answered
-        if self.manifest.search in BY_ROUNDS:
+        if self.manifest.is_sequential:
             return planned
         full = self.counted.loc[self.counted["status"].isin(FULL)]
         nuisance = self.question.get("nuisance") or ()

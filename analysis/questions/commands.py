@@ -9,7 +9,6 @@ from typing import Any
 from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
-from hsweep.design.search import BY_ROUNDS
 from hsweep.record.study import StudyFolder
 
 
@@ -52,7 +51,7 @@ def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | No
             words += ["--point", axes]
     seeds = max(shape.seeds for shape in runs)
     # Exactly these runs: a search would choose among them by rules of its own.
-    words += ["--search", "grid"] * (manifest.search in BY_ROUNDS)
+    words += ["--search", "grid"] * (manifest.is_sequential)
     words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
     words += ["--study", _free_name(study)]
     return command("run", *words, home=study.paths.home)

@@ -15,7 +15,7 @@ from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
 from hsweep.design.metric_names import goal_of, is_cost
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
 

@@ -25,11 +25,10 @@ from analysis.text import trials as trials_text
 from analysis.text.numbers import direction_text, number_text, sentence
 from analysis.values import describe
 from hsweep.command_line import command
-from hsweep.design.labels import varying_axes
-from hsweep.design.question import Goal
-from hsweep.design.search import BY_ROUNDS
+from hsweep.design.labels import counted, varying_axes
+from hsweep.design.scales import Goal
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import SEARCH_END, composition_lines, counted, remarks
+from hsweep.record.summary import SEARCH_END, composition_lines, remarks
 from hsweep.record.tables import StudyTables, mixed_versions_lines
 
 _TITLE_LENGTH: Final = 120
@@ -134,7 +133,7 @@ def report_input(
         revisions=trials_text.revisions_table(manifest.revisions),
         composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
         resume_command=resume if answer.unfinished else "",
-        unasked=(NOT_NEEDED, *(["planned"] if manifest.search in BY_ROUNDS else [])),
+        unasked=(NOT_NEEDED, *(["planned"] if manifest.is_sequential else [])),
         runs=tables.journal.num_runs(),
     )
 

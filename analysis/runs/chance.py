@@ -11,7 +11,7 @@ from analysis.runs.statuses import AT_CHANCE
 from analysis.statistics.moderated import PAIR_SCALE
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.metric_names import counts_examples
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 
 _LEVEL: Final = 1.645
 """One-sided 95 % quantile of a normal."""

@@ -24,7 +24,7 @@ from analysis.statistics.moderated import FAR, outliers, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Config, describe
 from hsweep.design.labels import listed
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 from hsweep.errors import UserError
 
 TASK_AXES: Final = ("seq_len",)

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.statistics.bounds import ANYWHERE, AT_LEAST_0, SHARE, Span
 from analysis.statistics.values import FloatArray
-from hsweep.design.question import Goal, Scale, outside_scale
+from hsweep.design.scales import Goal, Scale, outside_scale
 from hsweep.errors import UserError
 
 

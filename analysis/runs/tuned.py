@@ -18,7 +18,7 @@ from analysis.runs.statuses import AT_CHANCE, DROPPED, NOT_NEEDED
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue, Config, describe
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 
 
 @dataclass(frozen=True, slots=True)

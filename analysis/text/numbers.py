@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from analysis.statistics.values import Interval
 from analysis.values import describe, value_text
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 
 if TYPE_CHECKING:
     from analysis.runs.tuned import TunedSetting

@@ -4,14 +4,13 @@ it, in words and tables."""
 from collections.abc import Sequence
 from typing import Final
 
-from analysis.adaptive.rounds import SearchFilm
+from analysis.rounds.design import SearchFilm
 from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
 from analysis.text.numbers import Tone, percent_text, sentence
 from analysis.text.tables import Table
 from analysis.values import value_text
-from hsweep.design.labels import budget_text
-from hsweep.design.question import Missing
-from hsweep.record.summary import counted
+from hsweep.design.labels import budget_text, counted
+from hsweep.design.missing import Missing
 
 _STARTS: Final[dict[Settled, str]] = {
     "settled": "Settled",

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.runs.statuses import STATUSES
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 from hsweep.record.summary import Remark, remarks, rows_at, run_counts
 
 Cell = str | float | int | None

@@ -169,7 +169,7 @@ def _show_data_sets(
 
 def _where(row: Mapping[str, Any]) -> str:
     if row["folder"]:
-        from hsweep.record.summary import counted
+        from hsweep.design.labels import counted
 
         files = counted(row["num_files"], "file")
         return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"

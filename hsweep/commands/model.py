@@ -87,7 +87,7 @@ def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
         weights = study.kept_weights(journal)
     except OSError as error:
         return [str(error)]
-    from hsweep.record.summary import counted
+    from hsweep.design.labels import counted
 
     hint = command("model", study.name, "TRIAL", "--out", "FILE", home=study.paths.home)
     number = len(weights.trials)

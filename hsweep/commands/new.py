@@ -15,6 +15,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 KINDS: Final = {
     "heads": "at which number of heads does the error collapse?",
     "lean": "which cheaper shape is as good as the one I have?",
+    "front": "which shapes does no other beat in both error and size?",
     "model": "the same of my own module on my own arrays?",
     "own": "the same of training of my own, a function train(point, run)?",
     "script": "the same of a script that trains, unchanged?",
@@ -30,8 +31,9 @@ def new(file: Path, kind: str | None) -> None:
     """Write a short sweep to FILE, as a beginning: it runs as it stands.
 
     heads: the number of heads at which the error collapses. lean: the cheaper shape that is as
-    good as yours. model: your own module and arrays. own: your own training, a function. script:
-    your own training, a script, which is written beside FILE.
+    good as yours. front: the shapes that no other beats. model: your own module and arrays. own:
+    your own training, a function. script: your own training, a script, which is written beside
+    FILE.
     """
     if file.suffix != ".py" or not file.parent.is_dir():
         raise UserError(

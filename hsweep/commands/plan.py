@@ -119,10 +119,9 @@ def plan(
 
 def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     """Print every shape of a plan with its costs, then notes and concerns for the user."""
-    from hsweep.design.labels import listed, point_label, varying_axes
+    from hsweep.design.labels import counted, listed, point_label, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
-    from hsweep.record.summary import counted
     from hsweep.terminal import table_of
 
     axes = varying_axes(trial.point for trial in plan.trials)

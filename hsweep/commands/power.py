@@ -23,14 +23,15 @@ def show_power(
 ) -> None:
     """Print how likely a planned sweep is to answer its question, and which size would be enough;
     UserError for a sweep without a question, or a study that asks another one."""
+    from analysis.questions.lean.question import Lean
     from analysis.questions.power.text import (
         lean_power_sentence,
         lean_power_table,
         power_sentence,
         power_table,
     )
+    from analysis.questions.transition.question import Transition
     from analysis.terminal import print_table
-    from hsweep.design.question import Lean, Transition
     from hsweep.record.study import StudyFolder
 
     study = None if study_name is None else StudyFolder.open(home, study_name)
@@ -105,7 +106,7 @@ def _choice(plan: "Plan", question: Any) -> "SettingChoice":
     from hsweep.record.summary import Size
 
     scouts = plan.sweep.num_scouts
-    size = Size.of(plan.trials, {"nuisance": question.nuisance}, scouts)
+    size = Size.of(plan.trials, question.place, question.nuisance, scouts)
     return SettingChoice(max(1, size.settings), scouts)
 
 
@@ -114,7 +115,6 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
     from analysis.questions.groups import results_of
     from analysis.questions.lean.result import LeanResult
     from analysis.questions.power.fit import plan_lean
-    from hsweep.planning.answerable import comparisons, num_cheaper
 
     seen = None
     if study is not None:
@@ -126,11 +126,11 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
             raise UserError(
                 f"the study {study.name!r} has no baseline to learn noise from: {answer.text}"
             )
-    compared = comparisons(question, plan.trials).values()
+    compared = question.comparisons(plan.trials).values()
     choice = _choice(plan, question)
     return plan_lean(
         margin=question.margin,
-        candidates=max((num_cheaper(question, shapes) for shapes in compared), default=0),
+        candidates=max((question.num_cheaper(shapes) for shapes in compared), default=0),
         seeds=plan.sweep.replicates - choice.scouts,
         choice=choice,
         alpha=0.05 / max(1, len(compared)),

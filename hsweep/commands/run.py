@@ -156,7 +156,7 @@ def _run_missing(
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
     from hsweep.commands.conclusion import Conclusion, conclude
-    from hsweep.design.question import ASKED, Missing
+    from hsweep.design.missing import ASKED, Missing
     from hsweep.running.change import missing
     from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
@@ -205,9 +205,9 @@ def _run_missing(
 
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:
     """Yield lines about the runs that are added to a study, and their cost."""
+    from hsweep.design.labels import counted
     from hsweep.planning.calibration import Calibration
     from hsweep.record.provenance import hardware
-    from hsweep.record.summary import counted
     from hsweep.running.progress import duration
 
     budget, trials = extension.plan.sweep.budget, extension.trials

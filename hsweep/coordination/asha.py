@@ -29,7 +29,7 @@ from typing import Final
 
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED, Asha
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 from hsweep.design.trial import Trial, TrialStatus
 
 

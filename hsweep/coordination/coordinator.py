@@ -18,7 +18,7 @@ from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.run_trials import RunTrials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.labels import TrialLabels
-from hsweep.design.question import logarithmic_scale, outside_scale
+from hsweep.design.scales import outside_scale
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
@@ -521,7 +521,8 @@ class Coordinator:
 
     def _stop_at_odd_value(self, trial: Trial, value: float | None) -> None:
         """End the run if the reported value makes the question unanswerable."""
-        scale = logarithmic_scale(self.sweep.question)
+        question = self.sweep.question
+        scale = None if question is None else question.logarithmic_scale
         problem = outside_scale(value, scale) if scale is not None and value is not None else ""
         if problem:
             message = f"{self.label(trial)} reports {self.sweep.metric} = {value:g}, and {problem}"

@@ -6,34 +6,10 @@ round has named were not needed. It depends on values alone, so those on record 
 was, however many trials run at once and whatever has been killed.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from hsweep.design.question import RoundDesign
 from hsweep.design.trial import Trial
-
-
-class RoundDesign(Protocol):
-    """Chooses trials, by their keys.
-
-    Attributes:
-        why_not: why a trial was not needed.
-        line: the present round in words: its number, its cells and why.
-        most_trials: that it may ask for.
-    """
-
-    why_not: str
-    line: str
-
-    @property
-    def most_trials(self) -> int: ...
-
-    def next_round(self, values: Mapping[str, float | None]) -> frozenset[str]:
-        """Return the trials to train next, given the values of those that have ended (None for one
-        that ended without a value); an empty set at the end."""
-
-    def rehearsals(self) -> Sequence[frozenset[str]]:
-        """Return the trials that it asks for in studies with made-up values, fewest first."""
 
 
 @dataclass(slots=True)

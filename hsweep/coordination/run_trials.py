@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.record.rows import TrialRow
 from hsweep.record.summary import num_ended

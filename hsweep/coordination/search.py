@@ -21,13 +21,14 @@ from optuna.trial import TrialState
 
 from hsweep.coordination.recording import record_trials
 from hsweep.design.labels import listed
-from hsweep.design.question import Goal
-from hsweep.design.space import Point, recorded_point
+from hsweep.design.point import Point
+from hsweep.design.scales import Goal
+from hsweep.design.space import recorded_point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.plan import Planner, baseline_proposals
+from hsweep.planning.plan import Planner
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
@@ -84,7 +85,8 @@ class OptunaProposer:
         self._told: list[int] = []
         self._is_over = False
         # The baseline is proposed first.
-        self._first = baseline_proposals(sweep)
+        question = sweep.question
+        self._first = [] if question is None else question.proposals(sweep.space)
         if sweep.search.start_from and home is not None:
             self._start(home)
         self._recall()

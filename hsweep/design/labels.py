@@ -20,6 +20,11 @@ def listed(values: Sequence[Any], word: str = "and") -> str:
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things: ``1 run``, ``90 runs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def unit_word(unit: str, number: float) -> str:
     """Return the word for a number of units: ``epoch`` of 1, ``epochs`` of others."""
     return unit.removesuffix("s") if number == 1 else unit

@@ -4,7 +4,7 @@ from its name."""
 import re
 from typing import Final
 
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 
 _SHARES: Final = r".*acc\d*|.*accuracy\d*|(?:val|test|train|eval)?top\d+"
 _WORDS: Final[dict[Scale, str]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hsweep.design.domain import AxisValue
-from hsweep.design.question import Goal, Question, Transition
+from hsweep.design.scales import Goal
 from hsweep.errors import (
     UserError,
     check_choice,
@@ -22,20 +22,8 @@ if TYPE_CHECKING:
 
     from hsweep.design.space import Space
 
-WINDOW_SEEDS: Final = 7
-"""Seeds of a cell that a search for a transition may test with, from 0 on."""
-SEARCH_SEEDS: Final = 4
-"""Seeds, after those, that it may search with: what has chosen the window is no part of its
-tests."""
-RACE_SEEDS: Final = 8
-"""Seeds of a shape that a race for the leanest one may train, from 0 on."""
-BASELINE_MORE: Final = 4
-"""Seeds, after those, of the baseline, with which all shapes are compared."""
 NOT_ASKED: Final = "the search did not ask for it"
 """Why a trial that a search could have asked for was not needed."""
-BY_ROUNDS: Final = {"transition": WINDOW_SEEDS, "lean": RACE_SEEDS, "front": RACE_SEEDS}
-"""The searches that ask for trials round by round, with the seeds of a point that may count."""
-
 Constraint = tuple[str, Literal["<=", ">="], float]
 """A cost that is known before training, and its bound."""
 _SAMPLERS: Final = {"tpe": "TPE", "gp": "GP", "nsga2": "NSGAII", "cmaes": "CmaEs"}
@@ -49,8 +37,7 @@ class Search:
     Attributes:
         method: ``grid`` runs every point of a finite space; ``random`` draws; ``optuna`` lets a
             sampler of Optuna propose, learning from the trials that ended;
-            ``transition``, ``lean`` and ``front`` train, round by round, what of a finite space
-            locates a transition, finds the leanest shape or tells which lie on the front.
+            ``adaptive`` trains, round by round, what of a finite space the question asks for.
         num_points: points to draw or propose; None for a grid.
         also: further objectives, as (column, goal), for a multi-objective search; the columns are
             metrics or ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
@@ -63,7 +50,7 @@ class Search:
             cannot use.
     """
 
-    method: Literal["grid", "random", "optuna", "transition", "lean", "front"] = "grid"
+    method: Literal["grid", "random", "optuna", "adaptive"] = "grid"
     num_points: int | None = None
     also: tuple[tuple[str, Goal], ...] = ()
     sampler: "str | BaseSampler" = "tpe"
@@ -71,7 +58,7 @@ class Search:
     constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
-        check_choice("search method", self.method, ("grid", "random", "optuna", *BY_ROUNDS))
+        check_choice("search method", self.method, ("grid", "random", "optuna", "adaptive"))
         if self.lists_points and self.num_points is not None:
             raise UserError(f"a {self.method} search takes no num_points")
         if not self.lists_points:
@@ -151,19 +138,12 @@ class Search:
     @property
     def lists_points(self) -> bool:
         """Whether all points of the space are planned."""
-        return self.method == "grid" or self.seeds is not None
+        return self.method in ("grid", "adaptive")
 
     @property
-    def seeds(self) -> int | None:
-        """Seeds that count of every point, where the search has its own number of them: it asks
-        for trials round by round. Else None."""
-        return BY_ROUNDS.get(self.method)
-
-
-def searched_length(number: int) -> int:
-    """Return the index of the length, of so many, at which a transition is searched: the second
-    longest."""
-    return max(0, number - 2)
+    def is_sequential(self) -> bool:
+        """Whether the question asks for trials round by round, by the values of those before."""
+        return self.method == "adaptive"
 
 
 def grid_search() -> Search:
@@ -171,25 +151,12 @@ def grid_search() -> Search:
     return Search()
 
 
-def find_transition() -> Search:
-    """Return the search that locates the transition which the sweep asks for: few head counts at
-    first, and more lengths and seeds where the error collapses. It has seeds of its own, in place
+def adaptive_search() -> Search:
+    """Return the search that trains, round by round, what the sweep's question needs: the head
+    counts at which the error may collapse, a race of cheaper shapes against the baseline, the
+    shapes of which it is undecided whether they lie on the front. It has seeds of its own, in place
     of ``replicates``."""
-    return Search("transition")
-
-
-def find_lean() -> Search:
-    """Return the search that finds the leanest shape which the sweep asks for: a race of the
-    cheaper shapes against the baseline, in which more seeds go to those that may still win. It has
-    seeds of its own, in place of ``replicates``."""
-    return Search("lean")
-
-
-def find_front() -> Search:
-    """Return the search that tells which shapes of a lean question lie on the front of metric and
-    costs, the other half of what it asks: more seeds go to shapes of which that is undecided. It
-    has seeds of its own, in place of ``replicates``."""
-    return Search("front")
+    return Search("adaptive")
 
 
 def random_search(num_points: int) -> Search:
@@ -210,19 +177,8 @@ def optuna_search(
     return Search("optuna", num_points, also, sampler, start_from, constraint)
 
 
-def search_named(name: AxisValue, question: Question | None) -> Search:
-    """Return the search that ``--search`` names: ``grid``, ``front``, or ``adaptive``, the one that
-    asks what the sweep asks.
-
-    Raises:
-        UserError: another name, or no question.
-    """
-    check_choice("search", name, ("adaptive", "front", "grid"))
-    if name != "adaptive":
-        return find_front() if name == "front" else grid_search()
-    if question is None:
-        raise UserError(
-            "search=adaptive trains what the sweep's question needs, and this sweep asks none; "
-            "give search=grid"
-        )
-    return find_transition() if isinstance(question, Transition) else find_lean()
+def search_named(name: AxisValue) -> Search:
+    """Return the search that ``--search`` names: ``adaptive`` or ``grid``; UserError for another
+    name."""
+    check_choice("search", name, ("adaptive", "grid"))
+    return adaptive_search() if name == "adaptive" else grid_search()

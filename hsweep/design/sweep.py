@@ -14,10 +14,12 @@ from hsweep.design.early_stopping import Asha
 from hsweep.design.fields import field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import goal_of, scale_of
-from hsweep.design.question import Goal, Lean, Question, Transition
+from hsweep.design.point import Point
+from hsweep.design.question import Question
 from hsweep.design.recipe import Recipe
+from hsweep.design.scales import Goal
 from hsweep.design.search import Search, search_named
-from hsweep.design.space import Point, Space
+from hsweep.design.space import Space
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Command, TrainFunction, UserTraining
 from hsweep.errors import (
@@ -78,9 +80,12 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "space": (Space, "built with grid(...), choice(...) and the like"),
     "metric": (str, "the name of a metric"),
     "budget": (Budget, "epochs(...), steps(...) or seconds(...)"),
-    "question": ((Transition, Lean, NoneType), "a Transition, lean(...) or None"),
+    "question": ((Question, NoneType), "a Transition, lean(...), Pareto or None"),
     "early_stopping": ((Asha, NoneType), "an Asha(...) or None"),
-    "search": (Search, "random_search(...), optuna_search(...) or grid_search()"),
+    "search": (
+        Search,
+        "grid_search(), adaptive_search(), random_search(...) or optuna_search(...)",
+    ),
     "probe": ((Conditioning, NoneType), "a Conditioning or None"),
     "isolate": (bool, "True or False"),
     "presets": (Mapping, "a dictionary of preset(...) by name"),
@@ -274,10 +279,10 @@ class Sweep:
             )
         if stopping is None:
             return
-        if self.search.seeds is not None and stopping.scouts is None:
+        if self.search.is_sequential and stopping.scouts is None:
             raise UserError(
-                f"find_{self.search.method}() says itself which trials go on, and early stopping "
-                "would wait for others; set early_stopping=None, or Asha(scouts=...)"
+                "an adaptive search says itself which trials go on, and early stopping would wait "
+                "for others; set early_stopping=None, or Asha(scouts=...)"
             )
         if not has_ladder and stopping.grace is None and stopping.scouts is None:
             raise UserError(
@@ -297,7 +302,7 @@ class Sweep:
                 f"scouts={scouts} compete for settings of nuisance axes, and the question names "
                 'none; name them, as in Transition(nuisance=("lr",))'
             )
-        if self.search.seeds is None and self.replicates <= scouts:
+        if not self.search.is_sequential and self.replicates <= scouts:
             raise UserError(
                 f"scouts={scouts} of {self.replicates} replicates leave none that has not helped "
                 f"to choose; set replicates={scouts + 3}"
@@ -386,28 +391,27 @@ class Sweep:
     def _check_question(self) -> None:
         """Refuse a question of axes that the space does not have."""
         question = self.question
-        named: list[tuple[str, str | None]] = []
-        if isinstance(question, Transition):
-            subject = "the sweep's question"
-            named = [(f"axis in {subject}", axis) for axis in question.cell]
-        elif isinstance(question, Lean):
-            subject = "the lean question"
-            named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]
-            named.append((f"axis in {subject}", question.within))
-        needed = {"transition": Transition, "lean": Lean, "front": Lean}
-        name = "Transition" if self.search.method == "transition" else "lean"
-        if not isinstance(question, needed.get(self.search.method, object)):
+        if self.search.is_sequential and (question is None or question.seeds is None):
+            asks = "no question" if question is None else f"a {type(question).__name__} question"
             raise UserError(
-                f"find_{self.search.method}() searches for what a {name} question asks; give "
-                f"question={name}(...), or another search"
+                "search=adaptive trains what the sweep's question needs, round by round, and this "
+                f"sweep asks {asks}, which asks for no rounds; give search=grid"
             )
-        if self.search.method == "front" and getattr(question, "within", None) is not None:
-            raise UserError("find_front() compares all shapes with one another; leave within= out")
-        if question is not None:
-            named += [(f"nuisance axis in {subject}", axis) for axis in question.nuisance]
-        for kind, axis in named:
-            if axis is not None and axis not in self.space.axes:
-                raise unknown_name(kind, axis, self.space.axes)
+        if question is None:
+            return
+        named = {**question.axes, "nuisance axis in the sweep's question": question.nuisance}
+        for kind, axes in named.items():
+            for axis in axes:
+                if axis not in self.space.axes:
+                    raise unknown_name(kind, axis, self.space.axes)
+
+    @property
+    def seeds(self) -> int:
+        """The seeds of each point; where the question asks for rounds, the most that may count."""
+        question = self.question
+        if self.search.is_sequential and question is not None and question.seeds is not None:
+            return question.seeds
+        return self.replicates
 
     @property
     def num_scouts(self) -> int:
@@ -426,19 +430,14 @@ class Sweep:
         if question is None:
             return self
         axes = self.space.tuned_axes
-        if not (axes or (self.search.seeds is not None and question.nuisance)):
+        if not (axes or (self.search.is_sequential and question.nuisance)):
             return self
         nuisance = tuple(dict.fromkeys((*question.nuisance, *axes)))
         stopping = self.early_stopping
-        seeds = self.search.seeds or self.replicates
-        if stopping is None and seeds > 1 and self.search.method != "optuna":
-            # The baseline stands in every comparison. With one scout its rate was so often the
-            # worse one that 10 % of simulated studies made a false claim, with two 6 %. Two seeds
-            # at least are to be counted.
-            has_baseline = isinstance(question, Lean)
-            scouts = 2 if has_baseline and seeds > 3 else 1
+        if stopping is None and self.seeds > 1 and self.search.method != "optuna":
+            scouts = question.selection_seeds(self.seeds)
             stopping = Asha(scouts=scouts, reduction_factor=2)
-        question = replace(question, nuisance=nuisance)
+        question = question.with_fields(nuisance=nuisance)
         return replace(self, question=question, early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
@@ -471,7 +470,7 @@ class Sweep:
             elif owner == "sweep":
                 changes |= replacements(self, chosen)
                 if "search" in changes:
-                    changes["search"] = search_named(changes["search"], self.question)
+                    changes["search"] = search_named(changes["search"])
             elif owner in _PER_POINT:
                 kind, prefix = _PER_POINT[owner]
                 new = replacements(kind(), chosen, prefix=prefix)

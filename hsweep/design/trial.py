@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
 from hsweep.design.budget import Budget
-from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
+from hsweep.design.scales import Goal
 from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError, check_whole, is_number, shown
 from hsweep.seeding import Seeds

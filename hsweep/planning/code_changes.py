@@ -10,14 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hsweep.design.labels import first_of, listed
+from hsweep.design.labels import counted, first_of, listed
 from hsweep.design.trial import Trial
 from hsweep.design.user_training import TRAINING_PARTS
 from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
-from hsweep.record.summary import counted
 
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3

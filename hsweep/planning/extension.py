@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.domain import as_value
-from hsweep.design.question import ASKED, Missing
-from hsweep.design.space import Point, recorded_point
+from hsweep.design.missing import ASKED, Missing
+from hsweep.design.point import Point
+from hsweep.design.space import recorded_point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError

@@ -60,14 +60,13 @@ class SweepOptions:
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
         "cpus (of each process), gpus (devices, or a share of one), processes (that train each "
         "trial), spread (over nodes: true, false), "
-        "train_metrics (last, always), search (adaptive, front, grid), final (last, best: which "
+        "train_metrics (last, always), search (adaptive, grid), final (last, best: which "
         "report counts) or keep (none, best, last: whose weights).",
     )
     search: str | None = option(
         None,
-        type=click.Choice(("adaptive", "front", "grid")),
-        help="Train, round by round, what the question needs, or the front of a lean question; "
-        "or every point: --set search=...",
+        type=click.Choice(("adaptive", "grid")),
+        help="Train, round by round, what the question needs, or every point: --set search=...",
     )
     points: Sequence[Mapping[str, Any]] = option(
         (),

@@ -8,10 +8,8 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
-from hsweep.design.question import Lean, Question, Transition
+from hsweep.design.point import Point
 from hsweep.design.recipe import Recipe
-from hsweep.design.search import BASELINE_MORE, SEARCH_SEEDS, searched_length
-from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
@@ -38,7 +36,7 @@ from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
 from models.counts import checked_build, counts_of, train_memory_bytes
 from models.meta_build import build_on_meta
-from tasks.base import DataError, Learnable
+from tasks.base import DataError, Learnable, Metric
 
 _MAX_CHECKED_BUILDS: Final = 300
 _MAX_HASHES: Final = 256
@@ -88,6 +86,17 @@ class Plan:
         """Whether points are proposed during the run; then ``trials`` are random draws for
         orientation."""
         return self.sweep.search.method == "optuna"
+
+    @property
+    def declared_metrics(self) -> tuple[Metric, ...]:
+        """The metrics that the task, or a user's training, declares; none where that depends on
+        data that are not there."""
+        if self.sweep.train is not None:  # The scale of an undeclared metric is a guess.
+            return tuple(self.sweep.metrics)
+        try:
+            return tuple(self.trials[0].task.metrics)
+        except DataError:
+            return ()
 
     def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
@@ -350,14 +359,13 @@ class Planner:
         stopping, question = self.sweep.early_stopping, self.sweep.question
         if stopping is None:
             return ""
-        nuisance = getattr(question, "nuisance", ())
+        nuisance = question.nuisance if question is not None else ()
         num_params = counts.num_params if counts is not None else None
         stratum = call_user_code(
             "early stopping", lambda: stopping.stratum(point, num_params, nuisance)
         )
-        is_baseline = isinstance(question, Lean) and question.is_baseline(point)
-        # Everything will be compared with the baseline.
-        return PROTECTED if stopping.scouts is None and is_baseline else stratum
+        is_protected = question is not None and question.protects(point)
+        return PROTECTED if stopping.scouts is None and is_protected else stratum
 
     def _parts(
         self, point: Point, task: Learnable, model: AnyModelConfig | None, recipe: Recipe
@@ -454,16 +462,18 @@ def make_plan(
     planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    counted = sweep.search.seeds
-    number = sweep.replicates if counted is None else sweep.num_scouts + counted
+    is_sequential = sweep.search.is_sequential
+    number = sweep.seeds + (sweep.num_scouts if is_sequential else 0)
     per_point = number * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     for point in points:
         if len(planner.trials) < (sweep.search.num_points or len(points)) * per_point:
             planner.plan_point(point, range(number))
-    if sweep.search.seeds is not None:
-        _plan_search(planner, sweep.question, number)
+    if is_sequential and sweep.question is not None:
+        again, more = sweep.question.further_runs(list(planner.trials.values()))
+        for point in again:
+            planner.plan_point(point, range(number, number + more))
     if not planner.trials:
         if planner.failure:
             raise UserError(planner.failure)
@@ -478,40 +488,6 @@ def make_plan(
     return plan
 
 
-def _plan_search(planner: Planner, question: Question | None, number: int) -> None:
-    """Plan the runs that a search has beyond the ``number`` of every point: those that one for a
-    transition begins with, at one of the lengths that can be trained; those of the baseline in a
-    race.
-
-    Raises:
-        UserError: a race for a cost that only a run can tell.
-    """
-    trials = list(planner.trials.values())
-    points = dict.fromkeys(Point(trial.point) for trial in trials)
-    if isinstance(question, Lean):
-        method = planner.sweep.search.method
-        for cost in question.costs if method == "front" else question.costs[:1]:
-            if any(cost not in {**trial.point, **cost_columns(trial)} for trial in trials):
-                raise UserError(
-                    f"find_{method}() compares what shapes cost, and their {cost} is not known "
-                    "before they are trained; let the sweep's describe= return it (see Cost), ask "
-                    "for another cost, or leave search= out"
-                )
-        is_race = method == "lean"
-        points = {point: None for point in points if is_race and question.is_baseline(point)}
-    elif isinstance(question, Transition) and (by := question.by) is not None:
-        lengths: dict[Any, set[Any]] = {}
-        for point in points:
-            lengths.setdefault(comparison_of(question, point), set()).add(point[by])
-        at = {name: sorted(those)[searched_length(len(those))] for name, those in lengths.items()}
-        points = {
-            point: None for point in points if point[by] == at[comparison_of(question, point)]
-        }
-    more = BASELINE_MORE if isinstance(question, Lean) else SEARCH_SEEDS
-    for point in points:
-        planner.plan_point(point, range(number, number + more))
-
-
 def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
     try:
         if sweep.search.lists_points:
@@ -520,36 +496,10 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
         num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
         if num_points > MAX_TRIALS and not sweep.space.is_finite:
             raise _too_many()
-        first = baseline_proposals(sweep)
+        first = [] if sweep.question is None else sweep.question.proposals(sweep.space)
         drawn = sweep.space.sample(num_points, study_seed)
         return list(dict.fromkeys([*first, *drawn]))[:num_points]
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"the sweep's space cannot be listed: {format_error(error)}") from error
-
-
-def baseline_proposals(sweep: Sweep) -> list[Point]:
-    """Return the points that a sampling search begins with, the baseline of a lean question.
-
-    One at each value of ``within`` and of the nuisance axes. None where the baseline does not
-    determine its point: where another axis has several values, or one of these has infinitely many.
-    """
-    question = sweep.question
-    if not isinstance(question, Lean) or sweep.search.lists_points:
-        return []
-    proposals = list(sweep.space.parameters_of(dict(question.baseline)))
-    shapes = {shape_of(question, point) for point in proposals}
-    comparisons = {comparison_of(question, point) for point in proposals}
-    return proposals if len(shapes) == len(comparisons) else []
-
-
-def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
-    """Return the axes of a point that make its shape: all but the nuisance axes."""
-    return Point({axis: value for axis, value in point.items() if axis not in question.nuisance})
-
-
-def comparison_of(question: Question, point: Mapping[str, Any]) -> Any:
-    """Return which of a question's answers a point belongs to: its value of ``within``, None
-    without such an axis."""
-    return None if question.within is None else point.get(question.within)

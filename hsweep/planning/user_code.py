@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from hsweep.design.budget import Budget
 from hsweep.design.function_model import FunctionModel, check_function, is_module, note_as_new
 from hsweep.design.metric_names import scale_of
-from hsweep.design.question import Goal, Scale
+from hsweep.design.point import Point
 from hsweep.design.recipe import BETAS_ARE, Recipe
-from hsweep.design.space import Point
+from hsweep.design.scales import Goal, Scale
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Cost
@@ -163,7 +163,7 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
     goal: Goal = sweep.goal or metric.goal
     if question is not None and question.scale is None:
         scale: Scale = scale_of(name, goal) if metric.scale == "count" else metric.scale
-        question = replace(question, scale=scale)
+        question = question.with_fields(scale=scale)
     return replace(sweep, metric=name, goal=goal, question=question)
 
 

@@ -89,6 +89,16 @@ class Manifest:
         return hashlib.sha256(f"{self.name}\n{self.created!r}".encode()).hexdigest()[:32]
 
     @property
+    def place(self) -> str:
+        """What the sweep's question compares, in a word."""
+        return str((self.question or {}).get("place", "point"))
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the question has chosen the trials round by round."""
+        return self.search == "adaptive"
+
+    @property
     def accepted_code(self) -> dict[str, str]:
         """For each accepted digest of code, the earlier digest that its trials have in their
         keys."""

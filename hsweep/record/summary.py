@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from hsweep.design.labels import first_of, listed, point_label, unit_word
-from hsweep.design.search import BY_ROUNDS
+from hsweep.design.labels import counted, first_of, listed, point_label, unit_word
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import without_middle
 from hsweep.record.manifest import Manifest
@@ -36,9 +35,6 @@ SEARCH_END: Final = "search-end"
 _MAX_SHAPES: Final = 8
 _MAX_REASONS: Final = 3
 _MAX_REASON_LENGTH: Final = 200
-_PLACES: Final = {"Transition": "cell", "Lean": "shape"}
-"""What the trials with the same axis values but for the nuisance axes are called, by the type of
-the question."""
 RATES: Final = ("lr", "learning_rate")
 """What an axis is called that holds learning rates."""
 _LOST: Final = (
@@ -225,16 +221,17 @@ class Size:
 
     @classmethod
     def of(
-        cls, trials: Iterable[Trial | TrialRow], question: Mapping[str, Any], scouts: int
+        cls, trials: Iterable[Trial | TrialRow], place: str, nuisance: Iterable[str], scouts: int
     ) -> "Size":
         """Return the size of a study with these trials.
 
         Args:
             trials: planned or recorded.
-            question: as plain content, with its ``type``; empty for none.
+            place: what its question compares, in a word.
+            nuisance: the question's nuisance axes.
             scouts: how many seeds of a point, the first ones, only select its setting.
         """
-        nuisance = tuple(question.get("nuisance", ()))
+        nuisance = tuple(nuisance)
         # Replicates may share their point.
         names: dict[int, tuple[str, str]] = {}
         places: dict[str, set[str]] = {}
@@ -243,11 +240,11 @@ class Size:
             if id(trial.point) not in names:
                 axes = {axis: trial.point[axis] for axis in trial.point if axis not in nuisance}
                 names[id(trial.point)] = _text(axes), _text(trial.point)
-            place, point = names[id(trial.point)]
-            places.setdefault(place, set()).add(point)
+            name, point = names[id(trial.point)]
+            places.setdefault(name, set()).add(point)
             seeds.add(trial.replicate)
         return cls(
-            _PLACES.get(question.get("type", ""), "point"),
+            place,
             len(places),
             sum(seed >= scouts for seed in seeds),
             max(map(len, places.values()), default=0),
@@ -290,11 +287,6 @@ def num_ended(counts: Mapping[Any, int]) -> int:
     return sum(counts[status] for status in final if status is not TrialStatus.NOT_NEEDED)
 
 
-def counted(number: int, thing: str) -> str:
-    """Return a number of things: ``1 run``, ``90 runs``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
     """Return the budgets of some runs: ``of 40 or 80 epochs``."""
     different = sorted(set(amounts))
@@ -305,8 +297,9 @@ def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int)
     """Return in words how many trials a study has, and how many were not needed; ``runs`` will have
     been started when it is complete."""
     scouts, unit = manifest.scouts, str(manifest.budget["unit"])
-    is_searched = manifest.search in BY_ROUNDS
-    size = Size.of(trials, manifest.question or {}, scouts)
+    is_searched = manifest.is_sequential
+    question = manifest.question or {}
+    size = Size.of(trials, manifest.place, question.get("nuisance", ()), scouts)
     size = replace(size, seeds=1) if is_searched else size  # they differ from place to place
     lines = []
     if trials:  # a study may have been killed before they were recorded

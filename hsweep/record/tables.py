@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hsweep.design.labels import counted
 from hsweep.errors import UserError
 from hsweep.files import replacing
 from hsweep.record.index import parsed
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import FIGURES, REPORTED_COUNTS, RawReport, TrialRow
-from hsweep.record.summary import counted
 from models.conditioning import PROBED_WORDS
 from models.conditioning import is_probed as is_probed
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from hsweep.command_line import command
 from hsweep.coordination.recording import planned_row
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 from hsweep.design.search import NOT_ASKED
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import planned_row
-from hsweep.coordination.rounds import RoundDesign
+from hsweep.design.labels import counted
+from hsweep.design.question import RoundDesign
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Report, Resources, Trial
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
-from hsweep.planning.identity import describe
 from hsweep.planning.plan import Plan
 from hsweep.record.journal import Journal
 from hsweep.record.log import Entry
 from hsweep.record.provenance import hardware
 from hsweep.record.rows import StudyState
-from hsweep.record.summary import Size, budgets_in_words, counted
+from hsweep.record.summary import Size, budgets_in_words
 from hsweep.running.progress import about
 
 _WHOLE: Final = 0.995
@@ -98,14 +98,11 @@ class Forecast:
 
 def search_of(plan: Plan) -> RoundDesign | None:
     """Return what chooses among the planned trials of a search; None where all are trained."""
-    if plan.sweep.search.seeds is None:
+    sweep = plan.sweep
+    if not sweep.search.is_sequential or sweep.question is None:
         return None
-    from analysis.adaptive.planned import study_search
-
-    sweep, rows = plan.sweep, [planned_row(trial) for trial in plan.trials]
-    asked = describe(sweep.question), sweep.direction
-    scouts, method = sweep.num_scouts, sweep.search.method
-    return study_search(rows, *asked, sweep.budget.amount, scouts, method)
+    rows = [planned_row(trial) for trial in plan.trials]
+    return sweep.question.design(rows, sweep.direction, sweep.budget.amount, sweep.num_scouts)
 
 
 def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] | None = None) -> Forecast:
@@ -120,7 +117,7 @@ def forecast(plan: Plan, home: Home, room: Callable[[Resources], int] | None = N
     typical, longest = (
         _forecast(plan, asked, calibration, room) for asked in rehearsed(plan.trials, search)
     )
-    size = Size.of(plan.trials, describe(plan.sweep.question) or {}, plan.sweep.num_scouts)
+    size = _size(plan.sweep, plan.trials)
     return replace(
         typical,
         size=replace(size, seeds=1),
@@ -168,7 +165,7 @@ def _forecast(
     share = units / sum(trial.units_to_train for trial in trials)
     spread = ((trial, share * trial.units_to_train) for trial in trials)
     return Forecast(
-        Size.of(trials, describe(sweep.question) or {}, sweep.num_scouts),
+        _size(sweep, trials),
         len(trained),
         units,
         units / whole if whole else 1.0,
@@ -177,6 +174,12 @@ def _forecast(
         calibration.estimate(spread),
         max(1, min(len(trials), *map(room, {trial.resources for trial in trials}))),
     )
+
+
+def _size(sweep: Sweep, trials: Sequence[Trial]) -> Size:
+    question = sweep.question
+    place, nuisance = ("point", ()) if question is None else (question.place, question.nuisance)
+    return Size.of(trials, place, nuisance, sweep.num_scouts)
 
 
 def play_out(

@@ -27,6 +27,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
     plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
     provenance = _provenance(prepared.loaded.path, plan.trials)
+    question = sweep.question
     return Manifest(
         name=name,
         sweep=sweep.name,
@@ -41,7 +42,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
             *(PROBED_METRICS if sweep.probe is not None else ()),
         ],
         budget=describe(sweep.budget),
-        question=describe(sweep.question),
+        question=None if question is None else {**describe(question), "place": question.place},
         description=sweep.description,
         axes=list(sweep.space.axes),
         sweep_folder=str(prepared.loaded.folder),

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hsweep.command_line import command
-from hsweep.design.labels import varying_axes
+from hsweep.design.labels import counted, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.options import option_words
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import (
     SEARCH_END,
-    counted,
     counts_in_words,
     num_ended,
     orphaned_lines,

@@ -26,7 +26,8 @@ from hsweep.coordination.recording import record_trials
 from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
-from hsweep.design.question import Missing
+from hsweep.design.labels import counted
+from hsweep.design.missing import Missing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.garbage import collect_as_usual
@@ -40,7 +41,7 @@ from hsweep.record.journal_reader import MOST, ROUND, RUNS
 from hsweep.record.mirror import check_storage, mirroring
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import budgets_in_words, counted
+from hsweep.record.summary import budgets_in_words
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change, Lacking
 from hsweep.running.forecast import forecast, play_out, rehearsed, search_of

@@ -5,12 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from hsweep.design.labels import counted
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import MOST, ROUND, JournalReader
 from hsweep.record.lease import Holder, read_holder
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import counted, first_line, num_ended, run_counts
+from hsweep.record.summary import first_line, num_ended, run_counts
 from hsweep.running.progress import duration, number
 
 _MAX_TRAINING: Final = 24

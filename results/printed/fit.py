@@ -15,10 +15,9 @@ from analysis.runs.statuses import AT_CHANCE, DROPPED
 from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.values import FloatArray
-from hsweep.design.labels import first_of
-from hsweep.design.question import Goal, Scale
+from hsweep.design.labels import counted, first_of
+from hsweep.design.scales import Goal, Scale
 from hsweep.errors import UserError
-from hsweep.record.summary import counted
 from results.printed.difference import printed_difference
 from results.printed.numbers import PrintedValue, Setup, Tasks
 from results.printed.result import (

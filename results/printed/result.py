@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.values import Jsonable
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 from results.printed.difference import PrintedDifference
 from results.printed.numbers import PrintedValue
 

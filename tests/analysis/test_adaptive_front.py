@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from analysis.adaptive.front import SEEDS, find_front
-from analysis.adaptive.looks import Run
-from analysis.adaptive.rounds import play
+from analysis.questions.pareto.design import SEEDS, find_front
+from analysis.rounds.design import play
+from analysis.rounds.looks import Run
 from benchmarks.fronts import FAMILIES, gridded, searched, study
 
 SHAPES = 8

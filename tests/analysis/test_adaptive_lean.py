@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from analysis.adaptive.lean import BASELINE_SEEDS, SEEDS, race
-from analysis.adaptive.looks import Run
-from analysis.adaptive.rounds import play
+from analysis.questions.lean.design import BASELINE_SEEDS, SEEDS, race
+from analysis.rounds.design import play
+from analysis.rounds.looks import Run
 from benchmarks.lean import FAMILIES, Simulated, gridded, raced, simulated
 
 SHAPES = 15

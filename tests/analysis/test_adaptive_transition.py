@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.adaptive.planned import study_search
-from analysis.adaptive.rounds import Played, play
-from analysis.adaptive.transition import SEARCH_SEED, Located, Run, locate
+from analysis.questions.transition.design import SEARCH_SEED, Located, Run, locate
+from analysis.questions.transition.limits import SEARCH_SEEDS, WINDOW_SEEDS
+from analysis.questions.transition.question import Transition
+from analysis.questions.transition.search import search as transition_search
+from analysis.rounds.design import Played, play
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.adaptive import FAMILIES, JUMPS, NULLS, Simulated, searched, simulated
-from hsweep.design.search import SEARCH_SEEDS, WINDOW_SEEDS
 
 
 def played(
@@ -125,8 +126,7 @@ def test_searches_side_by_side_open_the_same_rounds_wherever_they_are_cut_off() 
         )
         for heads, seq_len, depth, seed in axes
     ]  # fmt: skip
-    question = {"type": "Transition", "x": "heads", "by": "seq_len", "within": "depth"}
-    question |= {"scale": "error", "eval_size": None}
+    question = Transition("heads", "seq_len", "error", within="depth")
 
     def value(key: str) -> float:
         heads, seq_len, depth, _seed = map(int, key.split())
@@ -134,7 +134,7 @@ def test_searches_side_by_side_open_the_same_rounds_wherever_they_are_cut_off() 
         return float(10 ** (noise - 2 * (heads >= 8 // depth) + 0.3 * np.log10(seq_len)))
 
     def batches(values: dict[str, float | None]) -> list[set[str]]:
-        search, opened = study_search(rows, question, "min", 1, 0, "transition"), []
+        search, opened = transition_search(rows, question, 1, 0), []
         while keys := search.next_round(values):
             opened.append({*keys} - values.keys())
             values = {**values, **{key: value(key) for key in keys}}

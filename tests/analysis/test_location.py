@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.collapse.cells import Grid, SeedNoise, cell_values, read_cells
-from analysis.collapse.growth import (
+from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
+from analysis.questions.transition.growth import (
     fit_slopes,
     level_variance,
     mean_levels,
     pool_slopes,
     slopes_of,
 )
-from analysis.collapse.judge import Judge, locate, smallest_set, step_drops
+from analysis.questions.transition.judge import Judge, locate, smallest_set, step_drops
 from analysis.runs.scale import THRESHOLDS
 
 

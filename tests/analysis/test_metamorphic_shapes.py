@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_shapes import analysed
 
-from analysis.adaptive.front import find_front
-from analysis.adaptive.lean import race
-from analysis.adaptive.rounds import play
 from analysis.questions.effects import fit as effects
+from analysis.questions.lean.design import race
 from analysis.questions.lean.result import LeanResult
+from analysis.questions.pareto.design import find_front
 from analysis.questions.pareto.result import ParetoSettings
+from analysis.rounds.design import play
 from analysis.statistics.moderated import FAR, outliers
 from benchmarks.lean import Simulated, simulated
 from benchmarks.shapes import lean_sweep, scales

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.adaptive.rounds import play
-from analysis.adaptive.transition import Located, Run, locate
+from analysis.questions.transition.design import Located, Run, locate
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.text import numbers_table, transition_sentences
+from analysis.rounds.design import play
 from analysis.runs.scale import THRESHOLDS
 from benchmarks.adaptive import FAMILIES, simulated
 from benchmarks.table_fits import fit_transition

@@ -31,7 +31,7 @@ from analysis.text import trials as trial_tables
 from analysis.text.numbers import MINUS, NONE
 from analysis.text.settled import missing_table
 from hsweep.design.labels import varying_axes
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:

@@ -32,7 +32,7 @@ from benchmarks.outcomes import BudgetOutcome
 from benchmarks.table_fits import fit_lean as fit_lean
 from benchmarks.table_fits import fit_transition as fit
 from hsweep.cli import main
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 
 QUICK = TransitionSettings(B=200, n_mc=199)
 

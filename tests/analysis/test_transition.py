@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.collapse.cells import read_cells, seed_noise
+from analysis.questions.transition.cells import read_cells, seed_noise
 from analysis.questions.transition.result import (
     RetrievalDimension,
     TransitionResult,

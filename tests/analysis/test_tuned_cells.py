@@ -8,7 +8,7 @@ import report_examples as examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.collapse.cells import read_cells, seed_noise
+from analysis.questions.transition.cells import read_cells, seed_noise
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.text import cells_table

@@ -33,7 +33,7 @@ _SWEEP: Final = '''
 """Twenty-four trials of about a second each."""
 
 from hsweep import (
-    Asha, Recipe, Resources, Sweep, Transition, epochs, find_transition, grid
+    Asha, Recipe, Resources, Sweep, Transition, adaptive_search, epochs, grid
 )
 from paced_beside import PacedTask
 from tiny_beside import tiny_model
@@ -54,7 +54,7 @@ SWEEP = Sweep(
 )
 '''
 SEARCHING: Final = (
-    'question=Transition(x="width", nuisance=("dropout",)), search=find_transition(),'
+    'question=Transition(x="width", nuisance=("dropout",)), search=adaptive_search(),'
 )
 STOPPING: Final = 'early_stopping=Asha(grace=2, strata=("dropout",), min_survivors=2),'
 

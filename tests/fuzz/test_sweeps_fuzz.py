@@ -21,7 +21,7 @@ from hsweep import *
 from hsweep import Sweep, Recipe, epochs, steps, seconds, grid, choice, int_range, uniform
 from hsweep import log_uniform, zipped, random_search, optuna_search, Transition, lean
 from hsweep.design.budget import Budget
-from hsweep.design.question import Lean
+from hsweep import Lean
 from hsweep.design.early_stopping import Asha, SizeBand
 from hsweep.design.search import Search
 from hsweep.design.sweep import preset

@@ -32,7 +32,7 @@ from hsweep import (
 from hsweep.design.question import Concern
 from hsweep.paths import Home
 from hsweep.planning.answerable import analysable, fixed_rate, notes
-from hsweep.planning.plan import baseline_proposals, make_plan
+from hsweep.planning.plan import make_plan
 from tasks.base import Metric
 
 Invoke = Callable[..., Result]
@@ -403,7 +403,7 @@ class TestSearches:
         assert points[0] == {"width": 40, "dropout": 0.1, "heads": 1}
         assert len(points) == 4
         assert found == []
-        assert baseline_proposals(sweep) == [points[0]]
+        assert sweep.question.proposals(sweep.space) == [points[0]]
 
     def test_a_baseline_of_some_axes_is_left_to_chance(self) -> None:
         question = lean({"width": 40}, 0.1)
@@ -415,7 +415,7 @@ class TestSearches:
     def test_a_baseline_outside_the_range_is_not_proposed(self) -> None:
         question = lean({"width": 41, "dropout": 0.1}, 0.1)
         sweep, _, found = self.planned(search=random_search(4), question=question)
-        assert (baseline_proposals(sweep), only(found)[0]) == ([], "impossible")
+        assert (sweep.question.proposals(sweep.space), only(found)[0]) == ([], "impossible")
 
     def test_every_setting_of_a_nuisance_axis_is_proposed_and_none_of_an_endless_one(self) -> None:
         question = lean({"width": 40}, 0.1, nuisance=("dropout",))
@@ -424,13 +424,13 @@ class TestSearches:
         assert found == []
         space = grid(width=[1, 2]) * log_uniform(dropout=(0.1, 0.5))
         sweep = tiny_sweep(space=space, search=random_search(4), question=lean({"width": 2}, 0.1))
-        assert baseline_proposals(sweep) == []
+        assert sweep.question.proposals(sweep.space) == []
 
     def test_the_sides_of_a_union_and_families_of_shapes(self) -> None:
         space = grid(kind=["a"], width=[1, 3]) + grid(kind=["b"], width=[2, 3])
         question = lean({"width": 3}, 0.1, within="kind")
         sweep = tiny_sweep(space=space, search=random_search(3), question=question)
-        found = [dict(point) for point in baseline_proposals(sweep)]
+        found = [dict(point) for point in sweep.question.proposals(sweep.space)]
         assert found == [{"kind": "a", "width": 3}, {"kind": "b", "width": 3}]
 
 

@@ -18,7 +18,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import planned_row, record_trials
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home

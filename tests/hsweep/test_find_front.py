@@ -21,7 +21,7 @@ import random
 import signal
 from pathlib import Path
 
-from hsweep import Sweep, find_front, grid, lean, steps
+from hsweep import Pareto, Sweep, adaptive_search, grid, steps
 
 
 def train(point, run):
@@ -42,8 +42,8 @@ SWEEP = Sweep(
     metric="top1",
     goal="max",
     budget=steps(1),
-    question=lean(baseline={"heads": 2, "depth": 4}, margin=0.02),
-    search=find_front(),
+    question=Pareto(),
+    search=adaptive_search(),
 )
 '''
 
@@ -80,8 +80,8 @@ def test_it_trains_a_fraction_and_tells_the_front(
 
 def test_the_search_can_be_named_on_the_command_line(hsweep: Invoke, tmp_path: Path) -> None:
     file = write(tmp_path)
-    file.write_text(file.read_text().replace("    search=find_front(),\n", ""))
-    ended = hsweep("plan", file, "--search", "front")
+    file.write_text(file.read_text().replace("    search=adaptive_search(),\n", ""))
+    ended = hsweep("plan", file, "--search", "adaptive")
     assert ended.exit_code == 0, ended.output
     assert "never more than 64" in ended.stdout
 
@@ -95,9 +95,13 @@ def test_an_interruption_changes_neither_what_is_trained_nor_the_answer(
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [
-        ("margin=0.02", 'margin=0.02, costs=("num_params", "wall_seconds")', "is not known before"),
-        ("margin=0.02", 'margin=0.02, within="heads"', "leave within= out"),
-        ('lean(baseline={"heads": 2, "depth": 4}, margin=0.02)', "None", "question=lean(...)"),
+        ("Pareto()", 'Pareto(costs=("num_params", "wall_seconds"))', "is not known before"),
+        (
+            "Pareto()",
+            'Pareto(nuisance=("lr",))',
+            "unknown nuisance axis in the sweep's question 'lr'",
+        ),
+        ("Pareto()", "None", "this sweep asks no question"),
     ],
 )
 def test_what_it_cannot_search_is_refused(

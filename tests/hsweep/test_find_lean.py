@@ -22,7 +22,7 @@ import random
 import signal
 from pathlib import Path
 
-from hsweep import Sweep, find_lean, grid, lean, steps, tuned
+from hsweep import Sweep, adaptive_search, grid, lean, steps, tuned
 
 
 def train(point, run):
@@ -46,7 +46,7 @@ SWEEP = Sweep(
     goal="max",
     budget=steps(1),
     question=lean(baseline={"heads": 4, "depth": 3}, margin=0.02),
-    search=find_lean(),
+    search=adaptive_search(),
 )
 '''
 

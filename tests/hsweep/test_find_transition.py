@@ -22,7 +22,7 @@ import random
 import signal
 from pathlib import Path
 
-from hsweep import Sweep, Transition, find_transition, grid, steps
+from hsweep import Sweep, Transition, adaptive_search, grid, steps
 
 
 def train(point, run):
@@ -44,7 +44,7 @@ SWEEP = Sweep(
     goal="min",
     budget=steps(1),
     question=Transition(x="heads", by="seq_len"),
-    search=find_transition(),
+    search=adaptive_search(),
 )
 '''
 

@@ -14,7 +14,7 @@ from tiny_studies import manifest
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid, optuna_search, seconds, steps
 from hsweep.design.budget import Budget
-from hsweep.design.question import Missing
+from hsweep.design.missing import Missing
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -10,9 +10,8 @@ import pytest
 from click.testing import Result
 from tiny import TinyModel, TinyTask, tiny_sweep
 
-from hsweep import grid, int_range, lean, log_uniform, random_search, uniform, zipped
+from hsweep import Transition, grid, int_range, lean, log_uniform, random_search, uniform, zipped
 from hsweep.design.budget import Budget, epochs
-from hsweep.design.question import Transition
 from hsweep.design.search import Search
 from hsweep.errors import UserError, format_error, shown, unknown_name
 from hsweep.planning.plan import MAX_TRIALS, make_plan

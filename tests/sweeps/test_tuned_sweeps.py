@@ -46,7 +46,7 @@ def test_a_default_needs_no_data_and_few_runs_and_trains_two_budgets(name: str) 
     assert plan.data_problems == ()
     assert len(plan.trials) <= 300
     # A search for a transition decides by its budget alone.
-    fewest = 0 if plan.sweep.search.method == "transition" else 2
+    fewest = 0 if plan.sweep.search.is_sequential and plan.sweep.question.is_by_scale else 2
     assert len(plan.sweep.budget.ladder) >= fewest
 
 

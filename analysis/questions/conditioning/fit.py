@@ -37,7 +37,7 @@ from analysis.statistics.permutation import RankTest, partial_rank_test, rank_te
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import cost_title, number_text, p_text, percent_text
 from analysis.values import AxisValue, Number, number
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
 CONDITION: Final = "condition_number"

@@ -7,7 +7,7 @@ from analysis.questions.settings import check_fields
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.statistics.permutation import RankTest
 from analysis.values import Config, Jsonable, Number
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
 Leading = Literal["raw", "size_controlled"]

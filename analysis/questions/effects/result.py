@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.questions.settings import check_fields
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 
 EffectVerdict = Literal["helps", "hurts", "unclear", "untested"]
 

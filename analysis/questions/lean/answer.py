@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from analysis.adaptive.lean import Standing
-from analysis.adaptive.planned import LeanSearch
+from analysis.questions.lean.design import Standing
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.result import RACING, LeanResult, LeanRow, LeanVerdict, RowOutcome
+from analysis.questions.lean.search import LeanSearch
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
 from analysis.sensitivity import SURE, BudgetAnswer, Quantity, Verdicts, paired_curve, sensitivity
@@ -23,7 +23,7 @@ from analysis.statistics.values import FloatArray, Interval
 from analysis.text.numbers import gain_text
 from analysis.values import AxisValue, number
 from hsweep.design.labels import first_of, point_label
-from hsweep.design.space import Point
+from hsweep.design.point import Point
 from hsweep.errors import UserError
 
 _DRAWS = 1000

@@ -20,8 +20,7 @@ from analysis.text.numbers import (
     setting_text,
 )
 from analysis.values import Config
-from hsweep.design.labels import varying_axes
-from hsweep.record.summary import counted
+from hsweep.design.labels import counted, varying_axes
 
 MAX_FOREST_ROWS: Final = 40
 _LOOKS: Final[dict[RowOutcome, Series]] = {

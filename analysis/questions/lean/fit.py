@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from analysis.adaptive.lean import Outcome
+from analysis.questions.lean.design import Outcome
+from analysis.questions.lean.limits import margin_problem
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings, LeanVerdict
 from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
@@ -26,7 +27,8 @@ from analysis.statistics.moderated import FAR_IN_TESTS, error_of_difference
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue, describe
-from hsweep.design.question import Goal, Missing, margin_problem
+from hsweep.design.missing import Missing
+from hsweep.design.scales import Goal
 from hsweep.errors import UserError
 
 FIRST_REPORT: Final = "score at the first report"

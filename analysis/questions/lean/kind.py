@@ -6,17 +6,18 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.adaptive.planned import LeanSearch, recorded_search
 from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
 from analysis.questions.groups import together
 from analysis.questions.lean.answer import answer
 from analysis.questions.lean.charts import lean_charts
 from analysis.questions.lean.fit import FIRST_REPORT
+from analysis.questions.lean.question import Lean
 from analysis.questions.lean.result import (
     LeanResult,
     LeanSettings,
     confirming_runs,
 )
+from analysis.questions.lean.search import LeanSearch
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
@@ -63,8 +64,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
 def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
 ) -> Finding | None:
-    """Answer a study's lean question, or the question that options ask; None where it has searched
-    for the front alone.
+    """Answer a study's lean question, or the question that options ask; None without one.
 
     An option that is not given has the value of the study's own lean question.
 
@@ -74,8 +74,6 @@ def of_study(
     among the families (Bonferroni), and Holm's procedure divides each part over the family's
     candidates.
     """
-    if options is None and study.manifest.search == "front":
-        return None
     if options is not None:
         study = _apply_options(study, options)
     manifest, asked = study.manifest, study.question
@@ -86,10 +84,10 @@ def of_study(
     settings = replace(settings, looks=1 + sum(looks))
     baseline, nuisance, within = dict(asked["baseline"]), nuisance_axes(study), asked.get("within")
     race: LeanSearch | None = None
-    if manifest.search == "lean" and options is None:
-        search, _asked = recorded_search(manifest, study.tables.rows, study.goal)
-        assert isinstance(search, LeanSearch)
-        race = search
+    if manifest.is_sequential and options is None:
+        rows, amount = study.tables.rows, int(manifest.budget["amount"])
+        race = LeanSearch(rows, Lean.recorded(asked), study.goal, amount, manifest.scouts)
+        race.replay(rows, manifest.metric)
 
     def answer_at(part: StudyRuns, at: Mapping[str, Any]) -> LeanResult:
         of_shape = {*varying_columns(part.trials, manifest.axes), *baseline} - {*nuisance}
@@ -189,4 +187,5 @@ LEAN: Final = Kind(
     of_study,
     of_table,
     (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN),
+    stands_beside=False,
 )

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from analysis.adaptive.lean import Outcome
-from analysis.adaptive.rounds import SearchFilm
+from analysis.questions.lean.design import Outcome
 from analysis.questions.pareto.result import ShapeRow
 from analysis.questions.settings import check_fields
+from analysis.rounds.design import SearchFilm
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Config, Jsonable
-from hsweep.design.question import ALPHA, Goal, Missing
+from hsweep.design.missing import Missing
+from hsweep.design.scales import ALPHA, Goal
 
 LeanVerdict = Literal[
     "found", "excluded", "ahead so far", "undecided", "untrained", "no_candidates", "unsupported"
@@ -76,8 +77,8 @@ class LeanRow(ShapeRow):
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
             more (p_worse <= alpha), or undecided; in a race also where else the shape has come to
-            (see `analysis.adaptive.lean.Standing`), whose p values are those after all looks; ahead
-            or behind so far while runs of the study have not ended.
+            (see `Standing` of its design), whose p values are those after all looks; ahead or
+            behind so far while runs of the study have not ended.
         seeds_needed: seeds of an undecided candidate and of the baseline that would establish it
             with the power of the settings if the two were equal; None if over 50, or without a
             variance.

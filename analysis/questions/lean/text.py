@@ -40,8 +40,7 @@ from analysis.text.settled import (
 )
 from analysis.text.tables import TERMINAL_ROWS, Table
 from analysis.values import value_text
-from hsweep.design.labels import first_of, listed
-from hsweep.record.summary import counted
+from hsweep.design.labels import counted, first_of, listed
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),

@@ -20,7 +20,7 @@ from analysis.text.numbers import (
     setting_text,
 )
 from analysis.values import Config
-from hsweep.design.question import Goal
+from hsweep.design.scales import Goal
 
 _MANY: Final = 60
 _SHADES: Final[dict[FrontClass, tuple[palette.Shade, Symbol]]] = {

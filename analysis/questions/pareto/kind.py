@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from analysis.adaptive.front import LEVELS
-from analysis.adaptive.planned import recorded_search
 from analysis.questions.base import Finding, Kind, Section, StudyRuns, tables_with_rows
 from analysis.questions.groups import results_of, together
 from analysis.questions.lean.charts import roles_in
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.design import LEVELS
 from analysis.questions.pareto.fit import fit
+from analysis.questions.pareto.question import Pareto
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
+from analysis.questions.pareto.search import FrontSearch
 from analysis.questions.pareto.text import pareto_badge, pareto_sentences, pareto_table
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
@@ -45,7 +46,10 @@ def of_study(
     if options is not None:
         return _finding(study, options, lean)
     within, tasks = study.question.get("within"), study.manifest.provenance.get("data", ())
-    if study.question.get("type") != "Lean":
+    kind = study.question.get("type")
+    if kind == Pareto.__name__:
+        return _finding(study, None, lean)
+    if kind != "Lean":
         return None
     if within is None or len(tasks) < 2:
         return _finding(study, None, lean)
@@ -62,8 +66,12 @@ def _finding(
     study: StudyRuns, options: Mapping[str, Any] | None, lean: Sequence[LeanResult]
 ) -> Finding:
     film, settings = None, ParetoSettings()
-    if options is None and study.manifest.search == "front":
-        search, _asked = recorded_search(study.manifest, study.tables.rows, study.goal)
+    is_asked = study.question.get("type") == Pareto.__name__
+    if options is None and is_asked and study.manifest.is_sequential:
+        rows, amount = study.tables.rows, int(study.manifest.budget["amount"])
+        question, scouts = Pareto.recorded(study.question), study.manifest.scouts
+        search = FrontSearch(rows, question, study.goal, amount, scouts)
+        search.replay(rows, study.manifest.metric)
         film, settings = search.film(), ParetoSettings(alpha=LEVELS[-1])
     settings = with_settings(settings, options["settings"] if options else ())
     axes, baseline = study.manifest.axes, dict(study.question.get("baseline") or {})

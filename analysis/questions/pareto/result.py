@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from analysis.adaptive.rounds import SearchFilm
 from analysis.questions.settings import check_fields
+from analysis.rounds.design import SearchFilm
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable
-from hsweep.design.question import ALPHA, Goal
+from hsweep.design.scales import ALPHA, Goal
 
 FrontClass = Literal["on", "off", "undecided", "untested_on", "untested_off"]
 """Where a shape stands: tested by its seeds, or as measured where these tell nothing."""

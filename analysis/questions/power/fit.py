@@ -38,7 +38,7 @@ from analysis.statistics.noninferiority import power, seeds_for
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import y_unit
 from analysis.values import Number, number
-from hsweep.design.question import Scale
+from hsweep.design.scales import Scale
 from hsweep.errors import UserError
 
 _DECADES_OF_MIN_DROP: Final = 0.5

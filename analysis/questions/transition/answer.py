@@ -6,9 +6,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.collapse.cells import Cells, Grid, Growth, SeedNoise, Verdict, read_cells
-from analysis.collapse.judge import FEWEST_FOR_BEST, NEXT_SHARE, Judge, best_leads, step_drops
+from analysis.questions.transition.cells import Cells, Grid, Growth, SeedNoise, Verdict, read_cells
 from analysis.questions.transition.coverage import Coverage, Need
+from analysis.questions.transition.judge import (
+    FEWEST_FOR_BEST,
+    NEXT_SHARE,
+    Judge,
+    best_leads,
+    step_drops,
+)
+from analysis.questions.transition.limits import FEWEST_FOR_A_BREAK, FIRST_BREAK
 from analysis.questions.transition.result import (
     CellValue,
     DropStep,
@@ -21,7 +28,6 @@ from analysis.statistics.values import FloatArray
 from analysis.text.numbers import text_below, y_size
 from analysis.values import Number, number
 from hsweep.design.labels import listed
-from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 _FEWEST_VALUES: Final = 3
 """Head counts that tell a collapse from a decline at all."""

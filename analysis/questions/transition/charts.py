@@ -29,7 +29,7 @@ from analysis.text.numbers import (
     y_unit,
 )
 from analysis.values import Number, describe
-from hsweep.design.question import Scale
+from hsweep.design.scales import Scale
 
 MAX_RUN_POINTS: Final = 1500
 _SLOPE_SHADES: Final = (palette.BLUE, palette.VERMILLION, palette.GREY)

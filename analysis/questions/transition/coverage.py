@@ -8,13 +8,14 @@ from typing import Final, Literal
 import numpy as np
 import pandas as pd
 
+from analysis.questions.transition.limits import FEWEST_FOR_A_BREAK
 from analysis.questions.transition.result import CellCounts, Place, axis_values
 from analysis.questions.transition.table import RunTable
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.statuses import AT_CHANCE
 from analysis.values import Number, number
-from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
-from hsweep.record.summary import counted
+from hsweep.design.labels import counted
+from hsweep.design.missing import Missing
 
 Need = Literal["seeds", "below", "heads", "cells", ""]
 """What an open answer needs; empty where no further runs are known to help."""

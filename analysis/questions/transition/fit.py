@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.collapse.cells import seed_noise
 from analysis.questions.transition.answer import answer
+from analysis.questions.transition.cells import seed_noise
 from analysis.questions.transition.coverage import audit, missing_runs
 from analysis.questions.transition.result import (
     LIMITS,

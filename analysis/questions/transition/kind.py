@@ -18,6 +18,7 @@ from analysis.questions.shapes import (
 )
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
+from analysis.questions.transition.question import Transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.searched import searched_answer
 from analysis.questions.transition.table import canonical
@@ -35,7 +36,7 @@ from analysis.text.settled import sensitivity_badge
 from analysis.text.tables import varying_columns
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import is_cost, scale_of
-from hsweep.design.question import ALPHA
+from hsweep.design.scales import ALPHA
 from hsweep.errors import UserError, unknown_name
 
 
@@ -94,11 +95,14 @@ def _study_answer(study: StudyRuns, options: Mapping[str, Any] | None) -> Transi
         **{name: question[name] for name in ("scale", "eval_size")},
     }
     layers = int(depths.pop()) if len(depths) == 1 else 1
-    if study.manifest.search == "transition" and options is None:
+    if study.manifest.is_sequential and options is None:
         # The tests of the search replace those of a grid, so that these need no draws.
         few = TransitionSettings(alpha=ALPHA / question.get("parts", 1), B=1, n_mc=1)
         result = searched_answer(
-            study, lambda runs: fit(canonical(runs, **cells_of), settings=few), layers
+            study,
+            Transition.recorded(question),
+            lambda runs: fit(canonical(runs, **cells_of), settings=few),
+            layers,
         )
     else:
         settings = with_settings(TransitionSettings(), options["settings"] if options else ())
@@ -192,4 +196,5 @@ TRANSITION: Final = Kind(
         EVAL_SIZE,
         NUISANCE,
     ),
+    stands_beside=False,
 )

@@ -12,9 +12,9 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.adaptive.rounds import SearchFilm
-from analysis.collapse.cells import Growth, Verdict
 from analysis.questions.settings import check_fields
+from analysis.questions.transition.cells import Growth, Verdict
+from analysis.rounds.design import SearchFilm
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.statuses import FULL, NOT_NEEDED
@@ -22,7 +22,8 @@ from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Jsonable, Number
-from hsweep.design.question import ALPHA, Goal, Missing, Scale
+from hsweep.design.missing import Missing
+from hsweep.design.scales import ALPHA, Goal, Scale
 
 ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")

@@ -2,32 +2,40 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from analysis.adaptive.planned import TransitionSearch, recorded_search
-from analysis.adaptive.transition import Located
 from analysis.questions.base import StudyRuns
+from analysis.questions.transition.design import Located
+from analysis.questions.transition.limits import WINDOW_SEEDS
 from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.questions.transition.search import TransitionSearch
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.values import number
-from hsweep.design.search import WINDOW_SEEDS
+
+if TYPE_CHECKING:
+    from analysis.questions.transition.question import Transition
 
 _SETTLES: Final = "--search grid trains every cell"
 
 
 def searched_answer(
-    study: StudyRuns, fit: Callable[[Runs], TransitionResult], layers: int
+    study: StudyRuns,
+    question: "Transition",
+    fit: Callable[[Runs], TransitionResult],
+    layers: int,
 ) -> TransitionResult:
     """Return the answer: the numbers of the runs that the search has tested with, and its verdict;
     that of ``fit`` is of a grid, which these are none of."""
     planned = frozenset(study.every_trial["key"])
     rows = [row for row in study.tables.rows if row.key in planned]
-    search, asked = recorded_search(study.manifest, rows, study.goal)
-    assert isinstance(search, TransitionSearch)
+    amount, scouts = int(study.manifest.budget["amount"]), study.manifest.scouts
+    parts = study.question.get("parts", 1)
+    search = TransitionSearch(rows, question, amount, scouts, parts)
+    asked = search.replay(rows, study.manifest.metric)
     trials = study.trials.loc[study.trials["key"].isin(asked)]
     is_full = trials["status"].isin(FULL)
-    is_tested = is_full & trials["seed"].lt(study.manifest.scouts + WINDOW_SEEDS)
+    is_tested = is_full & trials["seed"].lt(scouts + WINDOW_SEEDS)
     tested = trials.loc[is_tested if is_tested.any() else is_full].reset_index(drop=True)
     result = fit(Runs(tested, study.manifest.metric))
     answer, film = search.played.answer, search.film()

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.collapse.cells import Grid
+from analysis.questions.transition.cells import Grid
 from analysis.runs.columns import Key, as_numbers
 from analysis.runs.scale import check_goal, perfect_runs, transform
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
-from hsweep.design.question import Goal, Scale
+from hsweep.design.scales import Goal, Scale
 from hsweep.errors import UserError
 
 

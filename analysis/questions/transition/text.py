@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from analysis.collapse.judge import SET_MASS
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.transition.charts import bracket_text
+from analysis.questions.transition.judge import SET_MASS
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED, SHORT

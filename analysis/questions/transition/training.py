@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.collapse.cells import Grid, read_cells, resampled_cells, seed_noise
-from analysis.collapse.judge import Judge
+from analysis.questions.transition.cells import Grid, read_cells, resampled_cells, seed_noise
+from analysis.questions.transition.judge import Judge
 from analysis.questions.transition.result import Place, TransitionResult, axis_values
 from analysis.runs.ladder import Ladder
 from analysis.runs.statuses import DROPPED

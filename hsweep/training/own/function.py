@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from hsweep.design.space import Point
+from hsweep.design.point import Point
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
 from hsweep.seeding import ChildSeed, derived_seed

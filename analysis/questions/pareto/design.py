@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
-from analysis.adaptive.looks import Looks, Run
-from analysis.adaptive.rounds import Design, Round
+from analysis.questions.pareto.limits import FRONT_SEEDS
+from analysis.rounds.design import Design, Round
+from analysis.rounds.looks import Looks, Run
 from analysis.statistics.dominance import dominated_share
-from hsweep.design.question import ALPHA
-from hsweep.design.search import RACE_SEEDS
+from hsweep.design.scales import ALPHA
 
-SEEDS: Final = (2, 3, 5, RACE_SEEDS)
+SEEDS: Final = (2, 3, 5, FRONT_SEEDS)
 """Runs of a shape at each look."""
 LEVELS: Final = tuple(ALPHA * share for share in (0.2, 0.2, 0.3, 0.7))
 """The levels of the looks. A normal difference of two equal means passes one of them in 5.0 % of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.collapse.cells import (
+from analysis.questions.transition.cells import (
     Cells,
     Grid,
     SeedNoise,
@@ -17,7 +17,7 @@ from analysis.collapse.cells import (
     read_cells,
     resampled_cells,
 )
-from analysis.collapse.growth import (
+from analysis.questions.transition.growth import (
     Slopes,
     fit_slopes,
     level_variance,
@@ -25,11 +25,11 @@ from analysis.collapse.growth import (
     pool_slopes,
     slopes_of,
 )
+from analysis.questions.transition.limits import FEWEST_FOR_A_BREAK, FIRST_BREAK
 from analysis.runs.scale import Thresholds
 from analysis.statistics.abruptness import break_ratio, convex_fit
 from analysis.statistics.moderated import pair_differences
 from analysis.statistics.values import FloatArray, Mask
-from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 Indices = NDArray[np.intp]
 _SCATTERS = (1.0, 2.0, 4.0)

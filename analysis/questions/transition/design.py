@@ -6,7 +6,7 @@
 2. **Window.** Fresh runs at the head counts beside the step and at some before them, at more and
    more lengths and seeds. The runs of the search chose this window, so they are no part of its
    tests. An axis of few values is its own window.
-3. **Decision**, after each rung of that ladder, by the judge of a grid (`analysis.collapse.judge`)
+3. **Decision**, after each rung of that ladder, by the judge of a grid (`judge` beside this file)
    over the cells that are there, at a share of alpha. A window that does not hold the step that the
    search had promised is taken into the search, which then goes on.
 4. **Growth**: further lengths and seeds at h* and after it until growth with length is known.
@@ -23,14 +23,21 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from analysis.adaptive.rounds import Design, Round
-from analysis.collapse.cells import Grid, Growth, SeedNoise, Verdict, read_cells, seed_noise
-from analysis.collapse.growth import fit_slopes, pool_slopes
-from analysis.collapse.judge import judge_runs
+from analysis.questions.transition.cells import (
+    Grid,
+    Growth,
+    SeedNoise,
+    Verdict,
+    read_cells,
+    seed_noise,
+)
+from analysis.questions.transition.growth import fit_slopes, pool_slopes
+from analysis.questions.transition.judge import judge_runs
+from analysis.questions.transition.limits import FIRST_BREAK, WINDOW_SEEDS
+from analysis.rounds.design import Design, Round
 from analysis.runs.scale import Thresholds
 from analysis.statistics.values import FloatArray, Interval
-from hsweep.design.question import ALPHA, FIRST_BREAK
-from hsweep.design.search import WINDOW_SEEDS
+from hsweep.design.scales import ALPHA
 
 Cell = tuple[int, int]
 _Rung = tuple[Sequence[int], int, int]
@@ -92,7 +99,7 @@ class Located:
         slope: the growth per tenfold length, with its two-sided 1 - alpha interval.
         drop: fall of the error on the step, in the runs of the window; None without one.
         excess: what of it exceeds the decline before; None without an anchor.
-        p, scatter, survives: of the test that shows a collapse (`analysis.collapse.judge`).
+        p, scatter, survives: of the test that shows a collapse (see `judge`).
         hidden: the largest further jump that may lie between two head counts, and these two.
         reason: why the verdict is none or open, in words.
     """

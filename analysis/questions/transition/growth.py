@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.collapse.cells import Cells
+from analysis.questions.transition.cells import Cells
 from analysis.statistics.random_effects import random_effects
 from analysis.statistics.values import FloatArray, Interval, Mask
 

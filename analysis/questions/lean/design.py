@@ -16,7 +16,7 @@ Where none is left that could be established, those that have left go on if all 
 to be worse by more than the margin, again by Holm and with alpha divided over the looks.
 
 A test is that of the grid (`analysis.questions.lean.fit`): each shape has its own variance. Which
-shapes go on is chosen by those of `analysis.adaptive.looks`.
+shapes go on is chosen by those of `analysis.rounds.looks`.
 """
 
 import math
@@ -27,11 +27,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from scipy import special
 
-from analysis.adaptive.looks import Looks, Run
-from analysis.adaptive.rounds import Design, Round
+from analysis.questions.lean.limits import BASELINE_MORE, RACE_SEEDS
+from analysis.rounds.design import Design, Round
+from analysis.rounds.looks import Looks, Run
 from analysis.statistics.moderated import error_of_difference
-from hsweep.design.question import ALPHA
-from hsweep.design.search import BASELINE_MORE, RACE_SEEDS
+from hsweep.design.scales import ALPHA
 
 Outcome = Literal["established", "excluded", "undecided", "left early", "not raced", "failed"]
 
