@@ -24,6 +24,7 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.numbers import first_to_lower
 from hsweep.design.labels import first_of, listed
+from hsweep.design.question import Question
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import StudyTables
@@ -33,31 +34,38 @@ KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECT
 
 
 def answer_study(
-    study: StudyFolder, tables: StudyTables | None = None, count: Count | None = None
+    study: StudyFolder,
+    tables: StudyTables | None = None,
+    count: Count | None = None,
+    own: Question | None = None,
 ) -> Answer:
     """Answer a study's question from what it has recorded so far, and say what every other kind of
     question finds in it.
 
-    ``tables`` are the study's, where they are needed for more than this; for ``count`` see
-    `StudyRuns`.
+    ``tables`` are the study's, where they are needed for more than this; ``own`` is a question of
+    the user's own; for ``count`` see `StudyRuns`.
     """
     if tables is None:
         with study.reading() as tables:
-            return answer_study(study, tables, count)
+            return answer_study(study, tables, count, own)
     is_listed = not study.is_adaptive()
-    return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=is_listed, count=count))
+    runs = StudyRuns(study.manifest, tables, is_listed=is_listed, count=count)
+    return answer_runs(study, runs, own)
 
 
-def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
+def answer_runs(study: StudyFolder, runs: StudyRuns, own: Question | None = None) -> Answer:
     """Answer a study's question from these runs of it."""
-    question_type = str(runs.question.get("type", "")).lower()
+    question_type = "" if own is not None else str(runs.question.get("type", "")).lower()
     question_kind = next((kind for kind in KINDS if kind.name == question_type), None)
     findings: list[Finding] = []
     problem = no_results(runs) or None
-    if question_kind is not None and problem is None:
+    if (own is not None or question_kind is not None) and problem is None:
         try:
             _need_full_runs(runs)
-            findings += filter(None, [question_kind.of_study(runs, None, ())])
+            if own is not None:
+                findings.append(own.answer(runs))
+            elif question_kind is not None:
+                findings += filter(None, [question_kind.of_study(runs, None, ())])
         except UserError as error:
             problem = str(error)
     for kind in KINDS:

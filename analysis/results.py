@@ -69,7 +69,6 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     none, or where its runs do not make one."""
     question, metric = study.question, study.manifest.metric
     varying = varying_columns(study.trials, study.manifest.axes)
-    is_transition = question.get("type") == "Transition"
     cell_axes = [axis for axis in answered_axes(study) if axis in varying]
     nuisance = [*nuisance_axes(study)]
     config = cell_axes or [axis for axis in varying if axis not in nuisance]
@@ -83,11 +82,11 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     after = "after" if study.manifest.final == "last" else "at its best within"
     budget = f"{after} {study.budget:,} {study.manifest.budget['unit']}"
     title = f"{metric} ({better} is better) {budget}{at_best(nuisance, study.manifest.place)}"
-    if is_transition and len(cell_axes) == 2:
+    if len(cell_axes) == 2:
         grid = _grid_table(cell_axes, places)
         if _width(grid) <= width:
             return Section(title, grid)
-    if not is_transition:
+    if not cell_axes:
         sign = 1 if study.goal == "min" else -1
         places.sort(key=lambda place: (not place.values, sign * place.median))
     if not question:
@@ -95,7 +94,7 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
         if len(best_places) < len(places):
             title = f"the best {len(best_places)} of {len(places):,} points, by {title}"
         return Section(title, _list_table(config, best_places, metric, is_shape=True))
-    return Section(title, _list_table(config, places, metric, is_shape=not is_transition))
+    return Section(title, _list_table(config, places, metric, is_shape=not cell_axes))
 
 
 def which_report(study: StudyRuns) -> str:

@@ -394,8 +394,8 @@ class Study:
 
     def _analysis(self) -> "tuple[Answer, list[Chart]]":
         """Return the answer and the charts, worked out again where there is news on record."""
-        from analysis.ask import answer_study
         from analysis.report.build import report_charts, report_input
+        from hsweep.answers import answer_study
 
         with self._record.reading() as tables:
             if self._read is None or self._read[0] != tables.journal.last_seq():

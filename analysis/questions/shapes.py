@@ -241,17 +241,17 @@ def study_shapes(study: StudyRuns) -> Grouped:
         UserError: as `grouped` does.
     """
     question, nuisance = study.question, nuisance_axes(study)
-    scale, is_transition = question.get("scale"), question.get("type") == "Transition"
+    scale, is_by_scale = question.get("scale"), question.get("is_by_scale", False)
     axes = [axis for axis in study.manifest.axes if axis not in nuisance]
     return grouped(
         study.runs,
         varying_columns(study.trials, axes) or axes,
         nuisance,
         goal=study.goal,
-        # A lean question's margin is in the metric's own unit, and so are its effects.
-        scale=scale if is_transition or scale == "error" else share_scale(study.runs, study.goal),
+        # The margin of another question is in the metric's own unit, and so are its effects.
+        scale=scale if is_by_scale or scale == "error" else share_scale(study.runs, study.goal),
         eval_size=question.get("eval_size"),
-        noun="cell" if is_transition else "shape",
+        noun=study.manifest.place if is_by_scale else "shape",
     )
 
 
@@ -282,11 +282,8 @@ def with_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
 
 
 def answered_axes(study: StudyRuns) -> tuple[str, ...]:
-    """Return the axes whose effect a study's transition question answers."""
-    if study.question.get("type") != "Transition":
-        return ()
-    axes = (study.question.get(role) for role in ("x", "by", "within"))
-    return tuple(str(axis) for axis in axes if axis is not None)
+    """Return the axes whose effect a study's question answers by itself."""
+    return tuple(study.question.get("answers", ()))
 
 
 def axes_within_cells(trials: pd.DataFrame, cell: Sequence[str], axes: Sequence[str]) -> list[str]:

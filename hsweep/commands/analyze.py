@@ -194,7 +194,8 @@ def _table_report(
 def _of_study(
     name: str, home: Home, kind: "Kind | None", options: dict[str, Any], *, with_report: bool
 ) -> "Answer":
-    from analysis.ask import answer_study, ask_study
+    from analysis.ask import ask_study
+    from hsweep.answers import answer_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.files import write_json
     from hsweep.record.study import StudyFolder

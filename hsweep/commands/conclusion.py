@@ -59,9 +59,9 @@ class Conclusion:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
         with self._note_problem(study):
-            from analysis.ask import answer_study
             from analysis.questions.base import StudyRuns
             from analysis.results import results_section
+            from hsweep.answers import answer_study
             from hsweep.files import write_json
 
             self._tables = self._reading.enter_context(study.reading())

@@ -32,7 +32,7 @@ def report(
     as_json: bool,
 ) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
-    from analysis.ask import answer_study
+    from hsweep.answers import answer_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of

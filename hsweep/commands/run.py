@@ -152,9 +152,9 @@ def _run_missing(
     """Run the trials that the analysis of a study lists as missing, or ``more_seeds`` further seeds
     of each ``--point``, and answer its question again; UserError for a study of another sweep or
     request, or one that is running."""
-    from analysis.ask import answer_study
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
+    from hsweep.answers import answer_study
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.design.missing import ASKED, Missing
     from hsweep.running.change import missing

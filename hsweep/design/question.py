@@ -1,7 +1,8 @@
 """The question of a sweep: an object that knows what it checks, asks for and needs.
 
 A kind of question is a frozen dataclass in a folder of the analysis package, beside its estimator
-and its words. Whoever plans, schedules or shows a study asks the question, and knows none by name.
+and its words; one of the user's stands in a sweep file and says its answer itself. Whoever plans,
+schedules or shows a study asks the question, and knows none by name.
 """
 
 from abc import ABC, abstractmethod
@@ -150,6 +151,27 @@ class Question(ABC):
             scouts: replicates that only choose a setting, all before the run itself.
         """
         raise NotImplementedError
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The axes of which the answer speaks by themselves."""
+        return ()
+
+    def answer(self, study: Any) -> Any:
+        """Return what a study says to a question of the user's own: a ``Finding`` of
+        ``StudyRuns`` (both in ``analysis.questions.base``). A question of this project is answered
+        by the kind of its name."""
+        raise UserError(f"{type(self).__name__} has no answer(study), so it answers nothing")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What readers of a study need to know of its question beside its fields."""
+        return {
+            "place": self.place,
+            "is_by_scale": self.is_by_scale,
+            "answers": list(self.answers),
+            "module": type(self).__module__,
+        }
 
     @property
     def logarithmic_scale(self) -> Scale | None:

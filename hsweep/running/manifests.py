@@ -42,7 +42,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
             *(PROBED_METRICS if sweep.probe is not None else ()),
         ],
         budget=describe(sweep.budget),
-        question=None if question is None else {**describe(question), "place": question.place},
+        question=None if question is None else {**describe(question), **question.record},
         description=sweep.description,
         axes=list(sweep.space.axes),
         sweep_folder=str(prepared.loaded.folder),

@@ -82,8 +82,8 @@ class StudyPages:
                 warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
 
     def _build(self, now: Now) -> None:
-        from analysis.ask import answer_study
         from analysis.report.build import Live, build_report, report_input
+        from hsweep.answers import answer_study
 
         began, self._results = time.monotonic(), (now["ended"], now["state"])
         study = StudyFolder.open(self._home, self._name)

@@ -41,15 +41,12 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
 def of_study(
     study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
 ) -> Finding | None:
-    """Return a front; unasked it stands beside a lean question, one for each of its tasks."""
+    """Return a front; unasked it stands beside a question of costs, one for each of its tasks."""
     lean = results_of(findings, LeanResult)
     if options is not None:
         return _finding(study, options, lean)
     within, tasks = study.question.get("within"), study.manifest.provenance.get("data", ())
-    kind = study.question.get("type")
-    if kind == Pareto.__name__:
-        return _finding(study, None, lean)
-    if kind != "Lean":
+    if "costs" not in study.question:
         return None
     if within is None or len(tasks) < 2:
         return _finding(study, None, lean)

@@ -84,6 +84,11 @@ class Transition(Question):
         """The axes that make a cell."""
         return (self.x, *(axis for axis in (self.by, self.within) if axis is not None))
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The axes of a cell."""
+        return self.cell
+
     def concerns(self, plan: PlannedSweep) -> Iterator[Concern]:
         """Yield what a plan lacks: values in order, cells with one setting, rivals that are not
         cells."""
