@@ -25,7 +25,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import first_to_lower
 from hsweep.design.labels import first_of, listed
 from hsweep.design.question import Question
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, format_error, shown, unknown_name, user_frame
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import StudyTables
 
@@ -63,7 +63,7 @@ def answer_runs(study: StudyFolder, runs: StudyRuns, own: Question | None = None
         try:
             _need_full_runs(runs)
             if own is not None:
-                findings.append(own.answer(runs))
+                findings.append(_own_answer(own, runs))
             elif question_kind is not None:
                 findings += filter(None, [question_kind.of_study(runs, None, ())])
         except UserError as error:
@@ -88,6 +88,24 @@ def answer_runs(study: StudyFolder, runs: StudyRuns, own: Question | None = None
         settle_command(study, findings),
         which_report(runs),
         runs.unfinished,
+    )
+
+
+def _own_answer(question: Question, runs: StudyRuns) -> Finding:
+    """Return the answer of a question of the user's own; UserError if it gives none."""
+    try:
+        answer: Any = question.answer(runs)
+        if isinstance(answer, Finding):
+            return answer
+        problem = f"returns {shown(answer)}, no Finding"
+    except UserError:
+        raise
+    except Exception as error:
+        place = user_frame(error)
+        problem = f"fails: {format_error(error)}{f' at {place}' if place else ''}"
+    raise UserError(
+        f"answer(study) of the question {type(question).__name__} {problem}; mend it, and "
+        "`hsweep run` of the file answers again, with the runs that are there"
     )
 
 

@@ -394,12 +394,13 @@ class Study:
 
     def _analysis(self) -> "tuple[Answer, list[Chart]]":
         """Return the answer and the charts, worked out again where there is news on record."""
+        from analysis.ask import answer_study
         from analysis.report.build import report_charts, report_input
-        from hsweep.answers import answer_study
+        from hsweep.planning.prepare import own_question
 
         with self._record.reading() as tables:
             if self._read is None or self._read[0] != tables.journal.last_seq():
-                answer = answer_study(self._record, tables)
+                answer = answer_study(self._record, tables, own=own_question(self._record))
                 charts = report_charts(report_input(self._record, answer, {}, tables))
                 self._read = tables.journal.last_seq(), answer, charts
         return self._read[1:]

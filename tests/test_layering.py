@@ -43,7 +43,7 @@ MAY_CALL_ANYTHING = (
     *("hsweep/commands/analyze.py", "hsweep/commands/compare.py"),
     *("hsweep/commands/conclusion.py", "hsweep/commands/data.py"),
     *("hsweep/commands/power.py", "hsweep/commands/report.py", "hsweep/commands/run.py"),
-    *("hsweep/answers.py", "hsweep/api.py", "hsweep/python.py", "hsweep/optuna_study.py"),
+    *("hsweep/api.py", "hsweep/python.py", "hsweep/optuna_study.py"),
     *("hsweep/commands/watch.py", "hsweep/watching/pages.py"),
 )
 QUESTIONS = {
@@ -245,7 +245,6 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
     names = [
         "__init__",
         "__main__",
-        "answers",
         "api",
         "cli",
         "command_line",

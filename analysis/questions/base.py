@@ -86,7 +86,7 @@ class Kind:
     Attributes:
         name: a sweep's question of the same name is answered by this kind.
         about: the question in one sentence.
-        settings: the dataclass of the kind's settings.
+        settings: the dataclass of the kind's settings, where it has some.
         of_study: answers the question from a study; None where this kind has nothing to add. The
             options are None where the study answers its own question, without ``--kind``. The
             findings are those of the kinds that answered before.
@@ -98,8 +98,10 @@ class Kind:
 
     name: str
     about: str
-    settings: type[Any]
-    of_study: Callable[["StudyRuns", Mapping[str, Any] | None, Sequence[Finding]], Finding | None]
+    settings: type[Any] = object
+    of_study: Callable[
+        ["StudyRuns", Mapping[str, Any] | None, Sequence[Finding]], Finding | None
+    ] = lambda _study, _options, _findings: None
     of_table: Callable[[Runs, Mapping[str, Any]], Finding] | None = None
     options: tuple[Option, ...] = ()
     stands_beside: bool = True

@@ -194,10 +194,10 @@ def _table_report(
 def _of_study(
     name: str, home: Home, kind: "Kind | None", options: dict[str, Any], *, with_report: bool
 ) -> "Answer":
-    from analysis.ask import ask_study
-    from hsweep.answers import answer_study
+    from analysis.ask import answer_study, ask_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.files import write_json
+    from hsweep.planning.prepare import own_question
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
 
@@ -208,7 +208,7 @@ def _of_study(
     if kind is not None:
         return ask_study(study, kind, options)
     with study.reading() as tables:
-        answer = answer_study(study, tables)
+        answer = answer_study(study, tables, own=own_question(study))
         # Only to be found beside the study: on read-only storage the answer is what counts.
         with contextlib.suppress(OSError):
             if not study.is_running():

@@ -59,15 +59,16 @@ class Conclusion:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
         with self._note_problem(study):
+            from analysis.ask import answer_study
             from analysis.questions.base import StudyRuns
             from analysis.results import results_section
-            from hsweep.answers import answer_study
             from hsweep.files import write_json
+            from hsweep.planning.prepare import own_question
 
             self._tables = self._reading.enter_context(study.reading())
             runs = StudyRuns(study.manifest, self._tables)
             results = results_section(runs, self._console.width)
-            self._answer = answer_study(study, self._tables, count)
+            self._answer = answer_study(study, self._tables, count, own_question(study))
             write_json(study.paths.analysis, self._answer.to_json())
         _print_outcome(self._console, study, outcome, self._answer, results)
 

@@ -51,7 +51,11 @@ def show_power(
         result = _lean_power(plan, question, study)
         sentence, table = lean_power_sentence(result), lean_power_table(result)
     else:
-        raise UserError(f"the sweep {plan.sweep.name!r} asks no question, so it has no power")
+        asks = "no question" if question is None else f"a {type(question).__name__} question"
+        raise UserError(
+            f"the sweep {plan.sweep.name!r} asks {asks}; --power is for a transition and for a "
+            "lean question"
+        )
     if as_json:
         print_json({**plan.to_json(), "power": result.to_json()})
         return

@@ -32,8 +32,9 @@ def report(
     as_json: bool,
 ) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
-    from hsweep.answers import answer_study
+    from analysis.ask import answer_study
     from hsweep.commands.conclusion import write_study_report
+    from hsweep.planning.prepare import own_question
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
 
@@ -41,7 +42,7 @@ def report(
     study = StudyFolder.open(home, study_name)
     target = target_of(study, home, tracking_uri)
     with study.reading() as tables:
-        answer = answer_study(study, tables)
+        answer = answer_study(study, tables, own=own_question(study))
         files = [write_study_report(study, answer, target, tables)]
         if figures is not None:
             from analysis.charts.matplotlib_print import save_figures

@@ -152,11 +152,12 @@ def _run_missing(
     """Run the trials that the analysis of a study lists as missing, or ``more_seeds`` further seeds
     of each ``--point``, and answer its question again; UserError for a study of another sweep or
     request, or one that is running."""
+    from analysis.ask import answer_study
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
-    from hsweep.answers import answer_study
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.design.missing import ASKED, Missing
+    from hsweep.planning.prepare import own_question
     from hsweep.running.change import missing
     from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
@@ -172,7 +173,7 @@ def _run_missing(
         names.remove("points")
     study = study_of(sweep_file, study_name, home, chosen, names, console)
     target = target_of(study, home, options.tracking_uri)
-    answer = answer_study(study)
+    answer = answer_study(study, own=own_question(study))
     if more_seeds:
         runs = [Missing(at, more_seeds, ASKED) for at in chosen.points]
     else:

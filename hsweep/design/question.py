@@ -161,7 +161,12 @@ class Question(ABC):
         """Return what a study says to a question of the user's own: a ``Finding`` of
         ``StudyRuns`` (both in ``analysis.questions.base``). A question of this project is answered
         by the kind of its name."""
-        raise UserError(f"{type(self).__name__} has no answer(study), so it answers nothing")
+        raise NotImplementedError
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of the user's own."""
+        return type(self).__module__.split(".")[0] != "analysis"
 
     @property
     def record(self) -> dict[str, Any]:

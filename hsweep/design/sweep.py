@@ -399,6 +399,11 @@ class Sweep:
             )
         if question is None:
             return
+        if question.is_own and type(question).answer is Question.answer:
+            raise UserError(
+                f"the question {type(question).__name__} has no answer(study), so that its runs "
+                "would be paid for and not answered; define it (docs/extending.md has an example)"
+            )
         named = {**question.axes, "nuisance axis in the sweep's question": question.nuisance}
         for kind, axes in named.items():
             for axis in axes:

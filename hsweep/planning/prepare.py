@@ -1,6 +1,7 @@
 """From a sweep file and the options of a command to the planned trials."""
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hsweep.design.domain import as_value
+from hsweep.design.question import Question
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths
@@ -16,7 +18,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.study import Manifest, StudyFolder, holds_a_study
 from hsweep.secrets import refuse_secrets
-from hsweep.workspace import LoadedSweep, load_sweep
+from hsweep.workspace import LoadedSweep, another_sweep, load_sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,27 @@ def own_sweep(study: StudyFolder) -> LoadedSweep:
     """Import a study's own sweep file, so that its classes and those beside the original are there;
     UserError if it can no longer be loaded."""
     return loaded_sweep(study.sweep_file())
+
+
+def own_question(study: StudyFolder) -> Question | None:
+    """Return the question of a study if it is one of the user's own; None for any other.
+
+    Raises:
+        UserError: the study's sweep can no longer be loaded, or has no such question.
+    """
+    content = study.manifest.question or {}
+    module = content.get("module", "analysis")
+    if module.split(".")[0] == "analysis":
+        return None
+    with another_sweep():
+        own_sweep(study)
+        kind = getattr(importlib.import_module(module), content["type"], None)
+    if not (isinstance(kind, type) and issubclass(kind, Question)):
+        raise UserError(
+            f"the question of the study {study.name!r} is a {content['type']} of {module}, which "
+            "has no such class any more; give it back its name"
+        )
+    return kind.recorded(content)
 
 
 def refuse_unread_data(plan: Plan) -> None:

@@ -82,13 +82,14 @@ class StudyPages:
                 warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
 
     def _build(self, now: Now) -> None:
+        from analysis.ask import answer_study
         from analysis.report.build import Live, build_report, report_input
-        from hsweep.answers import answer_study
+        from hsweep.planning.prepare import own_question
 
         began, self._results = time.monotonic(), (now["ended"], now["state"])
         study = StudyFolder.open(self._home, self._name)
         with study.reading() as tables:
-            answer = answer_study(study, tables)
+            answer = answer_study(study, tables, own=own_question(study))
             page_input = report_input(study, answer, self._run_urls(study), tables)
         live = Live(now, f"/studies/{self._name}/events", self.version + 1)
         self._page = build_report(page_input, live)

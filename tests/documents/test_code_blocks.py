@@ -26,7 +26,15 @@ IN_ORDER = ("design-a-study.md", "gallery.md")
 SLOW = ("gallery.md",)
 """Pages whose commands train more than seconds."""
 RUN = (
-    *("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md"),
+    *(
+        "index.md",
+        "how-to.md",
+        "sweep-file.md",
+        "running.md",
+        "coming-from.md",
+        "reuse.md",
+        "extending.md",
+    ),
     *IN_ORDER,
 )
 """Pages of which each command is run; of the others each is read."""
