@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "AGENTS.md"
 PAGES = [ROOT / "README.md", AGENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-IN_ORDER = ("design-a-study.md", "gallery.md")
+IN_ORDER = ("design-a-study.md", "extending.md", "gallery.md")
 """Pages whose commands go on from one another, in one home."""
 SLOW = ("gallery.md",)
 """Pages whose commands train more than seconds."""
@@ -33,7 +33,6 @@ RUN = (
         "running.md",
         "coming-from.md",
         "reuse.md",
-        "extending.md",
     ),
     *IN_ORDER,
 )

@@ -52,4 +52,13 @@ def plain(value: Any) -> Any:
 
 
 def test_what_a_sweep_is_made_of_has_a_table() -> None:
-    assert set(TABLES) == {"Sweep", "Transition", "lean", "epochs", "Recipe", "Asha", "Resources"}
+    assert set(TABLES) == {
+        "Sweep",
+        "Transition",
+        "lean",
+        "Pareto",
+        "epochs",
+        "Recipe",
+        "Asha",
+        "Resources",
+    }
