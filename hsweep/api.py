@@ -11,6 +11,7 @@ from hsweep.design.budget import steps as steps
 from hsweep.design.domain import tuned as tuned
 from hsweep.design.early_stopping import Asha as Asha
 from hsweep.design.early_stopping import SizeBand as SizeBand
+from hsweep.design.median import Median as Median
 from hsweep.design.point import Point as Point
 from hsweep.design.question import Question as Question
 from hsweep.design.recipe import Recipe as Recipe
@@ -31,6 +32,7 @@ from hsweep.design.space import int_range as int_range
 from hsweep.design.space import log_uniform as log_uniform
 from hsweep.design.space import uniform as uniform
 from hsweep.design.space import zipped as zipped
+from hsweep.design.stopping_rule import StoppingRule as StoppingRule
 from hsweep.design.sweep import Preset as Preset
 from hsweep.design.sweep import Sweep as Sweep
 from hsweep.design.sweep import preset as preset

@@ -27,22 +27,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
+from hsweep.coordination.gate import GO_ON, Gate, Verdict
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED, Asha
 from hsweep.design.scales import Goal
 from hsweep.design.trial import Trial, TrialStatus
 
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The decision about a trial at a rung, with the reason: stop, wait for others, or continue."""
-
-    stop: bool
-    reason: str = ""
-    wait: bool = False
-
-
-_GO_ON: Final = Verdict(False)
 _LOST: Final = (TrialStatus.STOPPED_EARLY, TrialStatus.NOT_NEEDED)
 
 
@@ -130,39 +120,33 @@ class _Stratum:
     may_release: bool = False
 
 
-class StratifiedAsha:
+class StratifiedAsha(Gate):
     """The rungs of one study, by stratum.
 
-    The recorded reports, entered in their order, rebuild this state exactly. So the state is never
-    saved: after a crash the record is replayed.
-
     Args:
-        settings: None never stops a trial.
         knows_all: whether every trial is entered before the first report; if not, rungs are
             decided on arrival.
     """
 
     def __init__(
-        self, settings: Asha | None, budget: Budget, goal: Goal, *, knows_all: bool = True
+        self, settings: Asha, budget: Budget, goal: Goal, *, knows_all: bool = True
     ) -> None:
         self._settings = settings
         self._unit, self._ladder = budget.unit, sorted(rung.amount for rung in budget.rungs)
         self._is_ladder = bool(budget.ladder)
-        self._milestones = frozenset(settings.milestones(budget) if settings else ())
-        self._waits = settings is not None and settings.decide == "together" and knows_all
-        self._scouts = None if settings is None else settings.scouts
+        self._milestones = frozenset(settings.milestones(budget))
+        self._waits = settings.decide == "together" and knows_all
+        self._scouts = settings.scouts
         # Where no rung leaves a single setting, the ends of the scouts decide.
         self._rungs = sorted(self._milestones | ({budget.amount} if self._scouts else set()))
-        self._by_points = settings is not None and (
-            settings.compete == "points" or self._scouts is not None
-        )
+        self._by_points = settings.compete == "points" or self._scouts is not None
         self._sign = 1.0 if goal == "min" else -1.0
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
 
     def enter(self, trial: Trial) -> None:
         """Add a planned trial that competes; a trial that was not added is never stopped. A trial
         whose budget is not one of the sweep's was planned later and does not compete."""
-        if self._settings is None or trial.budget.amount not in self._ladder:
+        if trial.budget.amount not in self._ladder:
             return
         group = self._strata[trial.stratum]
         # A point competes with all its replicates.
@@ -267,7 +251,7 @@ class StratifiedAsha:
         trial of the protected stratum is never stopped.
         """
         if unit not in self.milestones(trial):
-            return _GO_ON
+            return GO_ON
         return self._verdict_at(trial, unit) if self._waits else self._on_arrival(trial, unit)
 
     def wait(self, trial: Trial, unit: int, *, is_undecided: bool = False) -> None:
@@ -321,7 +305,7 @@ class StratifiedAsha:
         if self._scouts is not None and not follows and len(contenders) == 1:
             rivals = len(group.rungs[last].values)
             return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
-        return _GO_ON
+        return GO_ON
 
     def _decide(self, stratum: str, unit: int) -> tuple[dict[str, str], int] | None:
         """Return the contenders that have lost up to a rung, with the reasons, and the last rung
@@ -352,7 +336,6 @@ class StratifiedAsha:
     ) -> dict[str, str] | None:
         """Return the contenders that lose at a rung among those not ``dropped`` before, with the
         reasons; None while trials that may change this have yet to report."""
-        assert self._settings is not None
         rung = self._strata[stratum].rungs[unit]
         rivals = rung.contenders - set(dropped)
         if unit in self._milestones:
@@ -373,13 +356,12 @@ class StratifiedAsha:
         }
 
     def _on_arrival(self, trial: Trial, unit: int) -> Verdict:
-        assert self._settings is not None
         if reason := self.lost(trial):
             return Verdict(True, reason)
         group = self._strata[trial.stratum]
         name, means = group.contenders[trial.key], group.rungs[unit].means()
         if name not in means:
-            return _GO_ON
+            return GO_ON
         rank = sum(mean < means[name] for mean in means.values())
         num_kept = max(1, len(means) // self._settings.reduction_factor)
         # A point whose replicate failed or diverged goes on with the others.
@@ -389,7 +371,7 @@ class StratifiedAsha:
             if contender not in group.stopped and (self._by_points or key not in group.ended)
         } - {name}
         if rank < num_kept or len(rivals) < self._settings.num_survivors:
-            return _GO_ON
+            return GO_ON
         return Verdict(
             True, _rank(rank + 1, len(means), self._where(unit, trial.stratum), num_kept)
         )

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hsweep.coordination.asha import StratifiedAsha
+from hsweep.coordination.gate import Gate, RuleGate
 from hsweep.coordination.queue import TrialQueue
 from hsweep.coordination.retry_policy import IN_DRIVER, RetryPolicy, ends_left, shortened
 from hsweep.coordination.rounds import RoundGate
 from hsweep.coordination.run_trials import RunTrials
 from hsweep.coordination.speeds import Speeds
+from hsweep.design.early_stopping import Asha
 from hsweep.design.labels import TrialLabels
 from hsweep.design.scales import outside_scale
+from hsweep.design.stopping_rule import StoppingRule
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
@@ -31,7 +34,7 @@ from hsweep.design.trial import (
     Trial,
     TrialStatus,
 )
-from hsweep.errors import FencedError
+from hsweep.errors import FencedError, format_error, user_frame
 from hsweep.record.final_report import FinalReport
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import LEFT_OUT, OFFSET
@@ -95,7 +98,7 @@ class Coordinator:
     speeds: Speeds = field(default_factory=Speeds)
     ending_seconds: float = 60.0
     _labels: TrialLabels = field(init=False)
-    _asha: StratifiedAsha = field(init=False)
+    _gate: Gate = field(init=False)
     _queue: TrialQueue = field(init=False)
     _final: dict[str, FinalReport] = field(default_factory=dict)
     _unjudged: set[str] = field(default_factory=set)
@@ -106,9 +109,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         sweep, rows = self.sweep, self.journal.rows
         self.table = RunTrials(rows, sweep.metric, sweep.direction, self.only)
-        self._asha = StratifiedAsha(
-            sweep.early_stopping, sweep.budget, sweep.direction, knows_all=self.proposer is None
-        )
+        self._gate = _gate_of(sweep, knows_all=self.proposer is None)
         self._queue = TrialQueue(rows, self._priority)
         trials = list(self.trials)
         named = self.named_by or trials
@@ -125,7 +126,7 @@ class Coordinator:
         """Add trials, and replay their recorded reports and states."""
         for trial in self.table.add(trials):
             if trial.key not in self.exempt:
-                self._asha.enter(trial)
+                self._gate.enter(trial)
         with_reports = []
         self._end_attempts_left(trial.key for trial in trials)
         for trial in trials:
@@ -147,13 +148,13 @@ class Coordinator:
         fresh = FinalReport(self.sweep.metric, self.sweep.direction, self.sweep.final)
         final = self._final.setdefault(trial.key, fresh)
         final.add(unit, metrics)
-        self._asha.record(trial, unit, final.value)
+        self._gate.record(trial, unit, final.value)
 
     def _end_at_rungs(self, row: TrialRow) -> None:
         trial = self.table.trials[row.key]
         if row.status is TrialStatus.FINISHED:
-            self._asha.carry(trial, row.unit, self.value(row.key))
-        self._asha.end(trial, row.status, row.reason, row.unit)
+            self._gate.carry(trial, row.unit, self.value(row.key))
+        self._gate.end(trial, row.status, row.reason, row.unit)
 
     def _end_attempts_left(self, keys: Iterable[str]) -> None:
         """End the attempts of trials whose driver was killed; this run has all of the study."""
@@ -206,17 +207,17 @@ class Coordinator:
         rounds = None if trial.key in self.exempt else self.rounds
         if self.table.is_done(trial.key) or (rounds is not None and rounds.holds(trial)):
             return
-        rung = self._asha.gate(trial, self.journal.rows[trial.key].unit)
+        rung = self._gate.gate(trial, self.journal.rows[trial.key].unit)
         if rung is None:
             self._queue.add(trial.key)
         else:
-            self._asha.wait(trial, rung)
+            self._gate.wait(trial, rung)
 
     def _release(self, stratum: str) -> None:
         """Decide about the trials of a stratum that wait at a rung: each goes on or ends, if the
         rung can be decided now."""
         # Losers of one rung that wait at a later rung end in the next pass.
-        while released := self._asha.release(stratum):
+        while released := self._gate.release(stratum):
             going_on = []
             for trial, verdict in released:
                 if verdict.stop:
@@ -279,7 +280,7 @@ class Coordinator:
             self._propose(self.proposer)
         while key := self._queue.next(self.table.running.values(), is_ready):
             trial = self.table.trials[key]
-            reason = self._asha.lost(trial)
+            reason = self._gate.lost(trial)
             if not reason:
                 return key
             # Its point was stopped meanwhile, so it would be stopped as well.
@@ -309,7 +310,7 @@ class Coordinator:
             continues=source or None,
             shared=self.table.shared(row.key) if source else 0,
             report_timeout=self.sweep.report_timeout,
-            waits_at=self._asha.milestones(trial),
+            waits_at=self._gate.milestones(trial),
             isolate=self.sweep.isolate or row.key in self._isolated,
             weights="" if self.keeper is None else self.keeper.folder.root,
             measures_training=self.sweep.train_metrics == "always",
@@ -322,7 +323,7 @@ class Coordinator:
     @property
     def num_gaps(self) -> int:
         """Trials that are not compared at a rung, since the record has lost their report of it."""
-        return self._asha.num_gaps
+        return self._gate.num_gaps
 
     @property
     def num_waiting(self) -> int:
@@ -353,7 +354,7 @@ class Coordinator:
     def is_exhausted(self) -> bool:
         """Whether the run has no more trials to hand out, now or later."""
         with self.lock:
-            is_waiting = not self._queue.is_empty or self._asha.any_waits
+            is_waiting = not self._queue.is_empty or self._gate.any_waits
             return self.stop_requested or not (is_waiting or self.table.running)
 
     def report(self, assignment: Assignment, event: Event) -> bool:
@@ -479,7 +480,7 @@ class Coordinator:
         self._notify(lambda observer: observer.reported(trial, report))
         self._stop_at_odd_value(trial, report.metrics.get(self.sweep.metric))
         if status is TrialStatus.PLANNED:
-            self._asha.wait(trial, report.unit, is_undecided=True)
+            self._gate.wait(trial, report.unit, is_undecided=True)
         elif status.is_final:
             self._end(trial)
         # The last report at a rung decides about the trials that wait at it.
@@ -514,7 +515,13 @@ class Coordinator:
             return TrialStatus.FINISHED, ""
         if trial.key in self._unjudged:
             return TrialStatus.RUNNING, ""
-        verdict = self._asha.verdict(trial, report.unit)
+        try:
+            verdict = self._gate.verdict(trial, report.unit)
+        except Exception as error:  # of a rule of the user's own
+            place = user_frame(error)
+            at = f" at {place}" if place else ""
+            self.request_stop(f"early stopping fails: {format_error(error)}{at}", is_trouble=True)
+            return TrialStatus.RUNNING, ""
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
         return TrialStatus.PLANNED if verdict.wait else TrialStatus.RUNNING, verdict.reason
@@ -603,3 +610,11 @@ class Coordinator:
         except Exception:
             # A display that fails must not cost a study; the record has everything.
             self.observer = None
+
+
+def _gate_of(sweep: Sweep, *, knows_all: bool) -> Gate:
+    """Return what decides about the trials of a sweep at their rungs."""
+    stopping, budget, goal = sweep.early_stopping, sweep.budget, sweep.direction
+    if isinstance(stopping, Asha):
+        return StratifiedAsha(stopping, budget, goal, knows_all=knows_all)
+    return RuleGate(stopping, budget, goal) if isinstance(stopping, StoppingRule) else Gate()

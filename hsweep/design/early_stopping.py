@@ -1,12 +1,17 @@
-"""Early stopping as a sweep asks for it: rungs, strata and survivors."""
+"""Early stopping as a sweep asks for it: which trials compete, where, and who goes on."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hsweep.design.budget import Budget
 from hsweep.errors import UserError, check_choice, check_whole, make_plain, unknown_name
+
+if TYPE_CHECKING:
+    from hsweep.design.question import Question
+    from hsweep.design.sweep import Sweep
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
 _FINALISTS: Final = 2
@@ -39,8 +44,43 @@ class SizeBand:
         return f"num_params={low:.3g}..{high:.3g}"
 
 
+class EarlyStopping(ABC):
+    """Ends trials before their budget. A kind of it is a frozen dataclass.
+
+    Attributes:
+        scouts: the first replicates of a point that only choose its setting; None for none.
+        compete: whether each trial competes by its own value, or each point by its trials' mean.
+        decide: whether trials wait for one another at a rung.
+    """
+
+    __slots__ = ()
+    scouts: int | None = None
+    compete: Literal["trials", "points"] = "trials"
+    decide: Literal["together", "on_arrival"] = "on_arrival"
+
+    @property
+    def num_survivors(self) -> int:
+        """Contenders of every stratum that are left to run to the full budget."""
+        return 1
+
+    @abstractmethod
+    def milestones(self, budget: Budget) -> list[int]:
+        """Return the units at which trials are compared."""
+
+    @abstractmethod
+    def stratum(
+        self, point: Mapping[str, Any], num_params: int | None, question: "Question | None"
+    ) -> str:
+        """Return the label of the group in which the trials of a point compete, by its axis values
+        and the parameters of its model."""
+
+    @abstractmethod
+    def check(self, sweep: "Sweep") -> None:
+        """Refuse a sweep that it does not fit, with UserError."""
+
+
 @dataclass(frozen=True, slots=True)
-class Asha:
+class Asha(EarlyStopping):
     """Early stopping by successive halving within strata.
 
     Attributes:
@@ -128,11 +168,45 @@ class Asha:
             target *= self.reduction_factor
         return rungs
 
+    def check(self, sweep: "Sweep") -> None:
+        """Refuse a sweep without rungs or with two kinds of them, or scouts with nothing to choose,
+        with UserError."""
+        has_ladder = bool(sweep.budget.ladder)
+        if not has_ladder and self.grace is None and self.scouts is None:
+            raise UserError(
+                "early stopping needs rungs: give Asha(grace=...), the budget units before the "
+                "first, or a budget with a ladder, whose shorter budgets are the rungs"
+            )
+        if self.scouts is not None:
+            self._check_scouts(sweep, self.scouts)
+        if has_ladder and self.decide != "together":
+            raise UserError(
+                'the rungs of a ladder are decided together; leave decide="on_arrival" out'
+            )
+
+    def _check_scouts(self, sweep: "Sweep", scouts: int) -> None:
+        question = sweep.question
+        if not (question is not None and question.nuisance) and not sweep.space.tuned_axes:
+            raise UserError(
+                f"scouts={scouts} compete for settings of nuisance axes, and the question names "
+                'none; name them, as in Transition(nuisance=("lr",))'
+            )
+        if not sweep.search.is_sequential and sweep.replicates <= scouts:
+            raise UserError(
+                f"scouts={scouts} of {sweep.replicates} replicates leave none that has not helped "
+                f"to choose; set replicates={scouts + 3}"
+            )
+        if sweep.search.method == "optuna":
+            raise UserError(
+                "scouts choose among points that are known at the start, and an optuna search "
+                "proposes them one by one; give a search that lists or draws its points"
+            )
+
     def stratum(
-        self, point: Mapping[str, Any], num_params: int | None, nuisance: Sequence[str] = ()
+        self, point: Mapping[str, Any], num_params: int | None, question: "Question | None" = None
     ) -> str:
         """Return the label of the group a trial competes in, by its axis values and the parameters
-        of its model; ``scouts`` compete with those that differ in the ``nuisance`` axes alone.
+        of its model; ``scouts`` compete with those that differ in nuisance axes alone.
 
         Raises:
             UserError: a stratum axis that the space does not have, or a band of sizes where the
@@ -147,11 +221,22 @@ class Asha:
                 )
             return self.strata.label(num_params)
         if self.scouts is not None:
-            return _label({axis: point[axis] for axis in point if axis not in nuisance})
-        for axis in self.strata:
-            if axis not in point:
-                raise unknown_name("axis in early_stopping strata", axis, point)
-        return _label({axis: point[axis] for axis in self.strata})
+            return place_label(point, question)
+        return axes_label(point, self.strata)
+
+
+def place_label(point: Mapping[str, Any], question: "Question | None") -> str:
+    """Return the label of those that differ from a point in nuisance axes alone."""
+    return _label(point if question is None else question.place_of(point))
+
+
+def axes_label(point: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """Return the label of those with the same values of these axes; UserError for an axis that the
+    space does not have."""
+    for axis in axes:
+        if axis not in point:
+            raise unknown_name("axis in early_stopping strata", axis, point)
+    return _label({axis: point[axis] for axis in axes})
 
 
 def _label(values: Mapping[str, Any]) -> str:

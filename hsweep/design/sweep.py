@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
 from hsweep.design.domain import AxisValue
-from hsweep.design.early_stopping import Asha
+from hsweep.design.early_stopping import Asha, EarlyStopping
 from hsweep.design.fields import field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import goal_of, scale_of
@@ -81,7 +81,7 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "metric": (str, "the name of a metric"),
     "budget": (Budget, "epochs(...), steps(...) or seconds(...)"),
     "question": ((Question, NoneType), "a Transition, lean(...), Pareto or None"),
-    "early_stopping": ((Asha, NoneType), "an Asha(...) or None"),
+    "early_stopping": ((EarlyStopping, NoneType), "an Asha(...), a Median(...) or None"),
     "search": (
         Search,
         "grid_search(), adaptive_search(), random_search(...) or optuna_search(...)",
@@ -207,7 +207,7 @@ class Sweep:
     question: Question | None = None
     recipe: PerPoint[Recipe] = field(default_factory=Recipe)
     replicates: int = 1
-    early_stopping: Asha | None = None
+    early_stopping: EarlyStopping | None = None
     resources: PerPoint[Resources] = field(default_factory=Resources)
     search: Search = field(default_factory=Search)
     max_failures: int = 2
@@ -284,34 +284,7 @@ class Sweep:
                 "an adaptive search says itself which trials go on, and early stopping would wait "
                 "for others; set early_stopping=None, or Asha(scouts=...)"
             )
-        if not has_ladder and stopping.grace is None and stopping.scouts is None:
-            raise UserError(
-                "early stopping needs rungs: give Asha(grace=...), the budget units before the "
-                "first, or a budget with a ladder, whose shorter budgets are the rungs"
-            )
-        if stopping.scouts is not None:
-            self._check_scouts(stopping.scouts)
-        if has_ladder and stopping.decide != "together":
-            raise UserError(
-                'the rungs of a ladder are decided together; leave decide="on_arrival" out'
-            )
-
-    def _check_scouts(self, scouts: int) -> None:
-        if not getattr(self.question, "nuisance", ()) and not self.space.tuned_axes:
-            raise UserError(
-                f"scouts={scouts} compete for settings of nuisance axes, and the question names "
-                'none; name them, as in Transition(nuisance=("lr",))'
-            )
-        if not self.search.is_sequential and self.replicates <= scouts:
-            raise UserError(
-                f"scouts={scouts} of {self.replicates} replicates leave none that has not helped "
-                f"to choose; set replicates={scouts + 3}"
-            )
-        if self.search.method == "optuna":
-            raise UserError(
-                "scouts choose among points that are known at the start, and an optuna search "
-                "proposes them one by one; give a search that lists or draws its points"
-            )
+        stopping.check(self)
 
     def _check_training(self) -> None:
         """Refuse a sweep with no training or with two: a task and model, or ``train``."""

@@ -359,10 +359,9 @@ class Planner:
         stopping, question = self.sweep.early_stopping, self.sweep.question
         if stopping is None:
             return ""
-        nuisance = question.nuisance if question is not None else ()
         num_params = counts.num_params if counts is not None else None
         stratum = call_user_code(
-            "early stopping", lambda: stopping.stratum(point, num_params, nuisance)
+            "early stopping", lambda: stopping.stratum(point, num_params, question)
         )
         is_protected = question is not None and question.protects(point)
         return PROTECTED if stopping.scouts is None and is_protected else stratum

@@ -60,5 +60,6 @@ def test_what_a_sweep_is_made_of_has_a_table() -> None:
         "epochs",
         "Recipe",
         "Asha",
+        "Median",
         "Resources",
     }
