@@ -78,10 +78,12 @@ def fixed_rate(plan: Plan) -> float | None:
 def notes(plan: Plan) -> list[str]:
     """Return the remarks on the trials' settings and code that hold whatever the results."""
     rate, remarks = fixed_rate(plan), list[str]()
-    if plan.sweep.question is not None and rate is not None:
+    question = plan.sweep.question
+    if question is not None and rate is not None:
+        says_so = "" if question.is_own else ", and the answer will say so"
         remarks.append(
-            f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
-            "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+            f"every trial has the one learning rate {rate:g}, which is not tuned{says_so}; an axis "
+            f"lr=tuned(LOW, HIGH) takes each {question.place} at its best"
         )
     return [*remarks, *unfollowed(plan)]
 

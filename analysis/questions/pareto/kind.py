@@ -80,6 +80,9 @@ def _finding(
     costs = study.question.get("costs") or ("num_params",)
     roles: Any = {"goal": study.goal, "costs": costs}
     result = replace(fit(grouped(study.runs, config, nuisance, **roles), settings), film=film)
+    if is_asked:
+        varying = varying_columns(study.trials, axes)
+        result = replace(result, fixed_rate=study.fixed_rate(varying))
     if (apart := parting_axis(study)) in config:
         note = f"{apart} changes the task, and results at its values are compared all the same"
         result = replace(result, warnings=(note, *result.warnings))

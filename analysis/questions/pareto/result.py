@@ -89,6 +89,8 @@ class ParetoResult(Jsonable):
         noise_gap: why the seeds tell nothing, so that the front is shown and not tested; empty
             where they do.
         nuisance: axes of whose settings every shape stands at its best.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
+            tuned, or is not known, or where another finding says it.
         film: of a study that searched for its front; its classes are those of the last look.
     """
 
@@ -104,6 +106,7 @@ class ParetoResult(Jsonable):
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
     noise_gap: str = ""
+    fixed_rate: float | None = None
     film: SearchFilm | None = None
 
     @property

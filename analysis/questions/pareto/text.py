@@ -54,7 +54,7 @@ def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
         )
     if undecided:
         sentences.append(f"Of {undecided} more these seeds do not tell.")
-    sentences += filter(None, [settings_text(result.nuisance)])
+    sentences += filter(None, [settings_text(result.nuisance, result.fixed_rate)])
     if lossy := [(row.label, row.lost) for row in result.table if row.lost.total]:
         whose = "mean of one shape is" if len(lossy) == 1 else f"means of {len(lossy)} shapes are"
         sentences.append(f"The {whose} over the seeds that are left ({losses_named(lossy)}).")
