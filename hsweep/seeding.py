@@ -9,8 +9,11 @@ import itertools
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
+
+_REPLICATES: Final = 10_000
+_LARGEST_STUDY_SEED: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +24,28 @@ class Seeds:
         init: initial weights.
         data: what a synthetic data set contains, or how a real one is split.
         sampling: order of examples, augmentation, dropout.
+        program: one seed for a program that takes no more, below 2^31: the replicate's number, and
+            10,000 more for each study seed. Of study seeds above 200,000 it is any such number.
     """
 
     init: int
     data: int
     sampling: int
+    program: int
 
     def below(self, bound: int) -> "Seeds":
         """Return seeds smaller than ``bound``, for libraries that take no larger ones."""
-        return Seeds(self.init % bound, self.data % bound, self.sampling % bound)
+        return Seeds(
+            self.init % bound, self.data % bound, self.sampling % bound, self.program % bound
+        )
 
 
 def replicate_seeds(study_seed: int, replicate: int) -> Seeds:
     """Return the seeds of ``replicate`` (0, 1, ...) under ``study_seed``."""
-    return Seeds(*(_seed(study_seed, (replicate, stream)) for stream in range(len(fields(Seeds)))))
+    init, data, sampling = (_seed(study_seed, (replicate, stream)) for stream in range(3))
+    is_small = 0 <= study_seed <= _LARGEST_STUDY_SEED and replicate < _REPLICATES
+    program = study_seed * _REPLICATES + replicate if is_small else init % 2**31
+    return Seeds(init, data, sampling, program)
 
 
 def derived_seed(*parts: int) -> int:

@@ -37,8 +37,9 @@ class Command:
     The line is split as a shell would and then filled in; no shell runs it. ``python`` is the one
     that runs the study, and programs beside it, such as ``torchrun``, are found first.
 
-    Fields are the axes of the point and ``{seed}`` (the replicate's number), ``{budget}``,
-    ``{folder}`` (the trial's own, kept over attempts), ``{resume}``, ``{processes}`` and ``{key}``.
+    Fields are the axes of the point and ``{seed}`` (the replicate's number, and 10,000 more for
+    each study seed), ``{budget}``, ``{folder}`` (the trial's own, kept over attempts),
+    ``{resume}``, ``{processes}`` and ``{key}``.
     ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
     before it. A list becomes an argument for each value (``--stages {stages}``); it is JSON beside
     other text (``stages={stages}``) and as ``{stages:json}``; ``{stages:,}`` joins it by commas.

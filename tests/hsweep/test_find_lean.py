@@ -215,7 +215,11 @@ def test_what_the_race_cannot_order_is_refused(hsweep: Invoke, tmp_path: Path) -
     for old, new, rule in (
         ("margin=0.02", 'margin=0.02, costs=("wall_seconds",)', "is not known before"),
         ("search=a", "early_stopping=Asha(grace=1), search=a", "says itself which"),
-        ('lean(baseline={"heads": 4, "depth": 3}, margin=0.02)', "None", "this sweep asks no question"),
+        (
+            'lean(baseline={"heads": 4, "depth": 3}, margin=0.02)',
+            "None",
+            "this sweep asks no question",
+        ),
     ):
         file.write_text(text.replace(old, new).replace("import Sweep", "import Asha, Sweep"))
         refused = hsweep("run", file, "--runner", "inline", "--no-check")

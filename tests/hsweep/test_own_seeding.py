@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from own_functions import own_sweep
 from stepped_trial import to_the_end, train_stepwise
 from tiny_runs import assignment_of, planned
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hsweep import Point, Run, command, epochs, grid
 from hsweep.design.trial import Report, Trial
+from hsweep.seeding import replicate_seeds
 from hsweep.user_packages import SWEEP_FILE_VARIABLE, SWEEP_MODULE
 from hsweep.workspace import load_sweep
 
@@ -147,3 +150,13 @@ def test_a_script_has_its_seed_in_the_environment(
         for trial in trials_of(train, replicates=2, folder=str(tmp_path))
     ]
     assert told == [5, 6]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 9_999)), max_size=9, unique=True))
+def test_another_study_seed_is_another_seed_for_a_program(
+    asked: list[tuple[int, int]],
+) -> None:
+    """Or fresh seeds would confirm an answer with the runs that gave it."""
+    numbers = {replicate_seeds(*pair).program for pair in asked}
+    assert len(numbers) == len(asked)
+    assert all(0 <= number < 2**31 for number in numbers)

@@ -201,10 +201,10 @@ class TestSeeds:
     def test_they_are_what_they_were_when_studies_were_recorded(self) -> None:
         # Other values would make every recorded study another one.
         assert replicate_seeds(0, 0) == Seeds(
-            2_635_072_618_980_576_772, 5_674_686_527_938_357_681, 4_240_988_225_342_195_449
+            2_635_072_618_980_576_772, 5_674_686_527_938_357_681, 4_240_988_225_342_195_449, 0
         )
         assert replicate_seeds(7, 3) == Seeds(
-            4_775_507_545_189_199_834, 5_432_562_961_112_088_440, 7_497_344_561_439_099_852
+            4_775_507_545_189_199_834, 5_432_562_961_112_088_440, 7_497_344_561_439_099_852, 70_003
         )
         assert derived_seed(1, 2) == 6_306_526_848_564_946_091
 

@@ -43,7 +43,7 @@ def fields_of(trial: Trial, folder: Path) -> dict[str, Any]:
     """Return the values of a command's fields, but for ``resume``."""
     return {
         **trial.point,
-        "seed": trial.replicate,
+        "seed": trial.seeds.program,
         "budget": trial.budget.amount,
         "folder": folder,
         "key": trial.key,

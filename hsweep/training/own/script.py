@@ -70,7 +70,7 @@ class _Script:
         directory = Path(task.folder, self._command.folder)
         variables = {
             "OMP_NUM_THREADS": str(assignment.resources.num_threads),
-            SEED_VARIABLE: str(trial.replicate),
+            SEED_VARIABLE: str(trial.seeds.program),
         }
         if not assignment.resources.gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ""  # as for our own loop, which takes none then
