@@ -12,10 +12,10 @@ import numpy as np
 from hsweep import Question, Transition, lean
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.identity import describe
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder
+from hsweep.running.manifests import recorded_question
 from hsweep.tracking.target import StoreState, tracking_target
 
 Kind = Literal["transition", "lean"]
@@ -127,8 +127,8 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     manifest = Manifest(
         name=name, sweep="made_up", preset="quick", settings=[], limits={}, seed=0, metric=metric,
         goal=goal, metrics=[metric, "loss"], budget={"amount": reports, "unit": "epochs"},
-        question=describe(question), description=_SWEEP, axes=axes, sweep_folder=str(home.root),
-        storage=None, tracking_uri=target.uri, experiment="made_up",
+        question=recorded_question(question), description=_SWEEP, axes=axes,
+        sweep_folder=str(home.root), storage=None, tracking_uri=target.uri, experiment="made_up",
         command="hsweep run made_up.py", created=BEGAN,
         provenance={},
     )  # fmt: skip

@@ -19,6 +19,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, StudyFolder
 from hsweep.record.tables import StudyTables
+from hsweep.running.manifests import recorded_question
 
 SWEEP_FILE = '''"""A tiny question."""
 from tiny import tiny_sweep
@@ -40,7 +41,7 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "goal": sweep.direction,
         "metrics": [metric.name for metric in METRICS],
         "budget": describe(sweep.budget),
-        "question": describe(sweep.question),
+        "question": recorded_question(sweep.question),
         "description": sweep.description,
         "axes": list(sweep.space.axes),
         "sweep_folder": "/nowhere",

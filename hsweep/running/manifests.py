@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hsweep.command_line import running_command
+from hsweep.design.question import Question
 from hsweep.design.trial import Trial
 from hsweep.design.user_training import TRAINING_PARTS, UserTraining
 from hsweep.errors import UserError
@@ -22,12 +23,16 @@ from hsweep.user_packages import folders_in_use
 from models.conditioning import METRICS as PROBED_METRICS
 
 
+def recorded_question(question: Question | None) -> dict[str, Any] | None:
+    """Return a question as its study has it on record."""
+    return None if question is None else {**describe(question), **question.record}
+
+
 def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen: Any) -> Manifest:
     """Return the manifest of a new study, with what is ``chosen`` when it begins by field."""
     plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
     provenance = _provenance(prepared.loaded.path, plan.trials)
-    question = sweep.question
     return Manifest(
         name=name,
         sweep=sweep.name,
@@ -42,7 +47,7 @@ def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen
             *(PROBED_METRICS if sweep.probe is not None else ()),
         ],
         budget=describe(sweep.budget),
-        question=None if question is None else {**describe(question), **question.record},
+        question=recorded_question(sweep.question),
         description=sweep.description,
         axes=list(sweep.space.axes),
         sweep_folder=str(prepared.loaded.folder),
