@@ -16,7 +16,8 @@ from tiny import tiny_sweep
 from tiny_runs import planned
 
 from hsweep import Asha, Budget, Point, SizeBand, UserError, epochs, grid
-from hsweep.coordination.asha import StratifiedAsha, Verdict
+from hsweep.coordination.asha import StratifiedAsha
+from hsweep.coordination.gate import GO_ON, Gate, Verdict
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.trial import Trial, TrialStatus
 
@@ -47,7 +48,7 @@ def row_of(key: str, stratum: str = "", point: str | None = None, **how: bool) -
 class Rungs:
     """A scheduler and the trials it was told of, by key."""
 
-    def __init__(self, settings: Asha | None, goal: Literal["min", "max"] = "min", **how: Any):
+    def __init__(self, settings: Asha, goal: Literal["min", "max"] = "min", **how: Any):
         self.asha = StratifiedAsha(settings, BUDGET, goal, **how)
         self.rows: dict[str, Entered] = {}
         self.units: dict[str, int] = {}
@@ -184,8 +185,12 @@ class TestFairness:
 
     def test_without_settings_nothing_is_stopped(self) -> None:
         keys = [f"t{number}" for number in range(20)]
-        rungs = Rungs(None).enter(*map(row_of, keys))
-        assert not any(rungs.report(key, 3, float(i)).stop for i, key in enumerate(keys))
+        gate = Gate()
+        for number, key in enumerate(keys):
+            trial = row_of(key).trial
+            gate.enter(trial)
+            gate.record(trial, 3, float(number))
+            assert gate.verdict(trial, 3) == GO_ON
 
     def test_of_nine_the_worse_are_stopped_and_the_reason_says_why(self) -> None:
         keys = [f"t{number}" for number in range(9)]
