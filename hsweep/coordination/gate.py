@@ -110,14 +110,14 @@ class RuleGate(Gate):
         """Return what the rule says of its reports and of those of all that have come as far."""
         if unit not in self.milestones(trial):
             return GO_ON
-        *_, values = curves = [
-            [value for at, value in sorted(reports.items()) if at <= unit]
-            for key, reports in sorted(
-                self._reports[trial.stratum].items(), key=lambda entry: entry[0] == trial.key
-            )
+        competing = self._reports[trial.stratum]
+        curves = {
+            key: [value for at, value in sorted(reports.items()) if at <= unit]
+            for key, reports in competing.items()
             if unit in reports or key == trial.key
-        ]
+        }
+        values = curves.pop(trial.key)
         if not values:
             return GO_ON
-        reason = self._rule.reason_to_stop(values, curves[:-1])
+        reason = self._rule.reason_to_stop(values, list(curves.values()))
         return Verdict(True, f"{reason} (at {unit})") if reason else GO_ON

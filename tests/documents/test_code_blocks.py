@@ -26,14 +26,7 @@ IN_ORDER = ("design-a-study.md", "extending.md", "gallery.md")
 SLOW = ("gallery.md",)
 """Pages whose commands train more than seconds."""
 RUN = (
-    *(
-        "index.md",
-        "how-to.md",
-        "sweep-file.md",
-        "running.md",
-        "coming-from.md",
-        "reuse.md",
-    ),
+    *("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md"),
     *IN_ORDER,
 )
 """Pages of which each command is run; of the others each is read."""
